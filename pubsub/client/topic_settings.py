@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
@@ -14,7 +14,7 @@ from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_topic, is_service_topic
 from pubsub.protocol.topic_defaults import source
-from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import OR, PARSERS, SETTINGS, encode_settings
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -43,6 +43,7 @@ class TopicSettings:
         sources: by setting, where its value is from: `topic`, `default PATTERN` of the servers' configuration, or
             `built-in`. Empty if no server holds the topic yet.
         own: by setting, the topic's own value; "" where a default holds.
+        expire: the age beyond which a message is not delivered any more. After a conflict as `keep`.
     """
 
     topic: str
@@ -52,6 +53,15 @@ class TopicSettings:
     conflict: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
+    expire: str = "never"
+
+
+class SettingTexts(TypedDict, total=False):
+    """The texts of settings to change; one that is missing or None keeps its value."""
+
+    keep: str | None
+    drop: str | None
+    expire: str | None
 
 
 class OtherSettings(NotNow):
@@ -79,7 +89,7 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
     check_topic(topic)
     if is_service_topic(topic):
         raise CallerError(f"{topic} belongs to a service, and its topics have no settings")
-    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+    for name, parse in PARSERS.items():
         value = values.get(name)
         if value is not None and not isinstance(value, str):
             raise CallerError(f"{name} is a text, not {type(value).__name__}")
@@ -153,7 +163,8 @@ def parse_settings(topic: str, status: Status) -> TopicSettings:
         sources = {name: source(texts, str(facts["match"])) for name, texts in facts["own"].items()}
         own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
         own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
-        return TopicSettings(topic, OR.join(facts["keep"]), OR.join(facts["drop"]), version, conflict, sources, own)
+        keep, drop, expire = (OR.join(facts[name]) for name in SETTINGS)
+        return TopicSettings(topic, keep, drop, version, conflict, sources, own, expire)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
@@ -174,8 +185,10 @@ class SettingsCalls:
         with proxies_of(self._session) as proxies:
             return read_settings(proxies, self._session.name, topic)
 
-    def configure(self, topic: str, keep: str | None, drop: str | None, base: str | None) -> TopicSettings:
-        values = {"keep": keep, "drop": drop}
+    def configure(self, topic: str, given: SettingTexts, base: str | None) -> TopicSettings:
+        values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
+        if unknown := sorted(values.keys() - set(SETTINGS)):
+            raise TypeError(f"configure() got an unexpected keyword argument {unknown[0]!r}")
         check_settings(topic, values)
         with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from pubsub.client.starts import FORM
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM
+from pubsub.protocol.topic_settings import DROP_FORM, EXPIRE_FORM, KEEP_FORM
 
 Schema = dict[str, Any]
 
@@ -103,6 +104,7 @@ class Peeked(Shape):
 
 class Message(Held):
     doubtful: Annotated[Flag, Meta(description="True: a lost state directory may have processed it.")] = UNSET
+    replay: Annotated[Count | UnsetType, Meta(description="Number of the seek that brought it, from 1.")] = UNSET
     bytes: Annotated[Count | UnsetType, Meta(description="Size of the complete body, with `beginnings`.")] = UNSET
     cut: Cut | UnsetType = UNSET
     number: Number = UNSET
@@ -135,6 +137,37 @@ class Batch(Shape):
     subscriber: str
     confirm: Annotated[str, Meta(description="Path that confirms the batch by DELETE.")]
     messages: Letters
+
+
+class Records(Shape):
+    topic: str
+    messages: Letters
+    next: Next
+
+
+Time = Annotated[str | None, Meta(description="ISO 8601, UTC; null if there is no message.")]
+
+
+class Times(Shape):
+    topic: str
+    oldest: Time
+    newest: Time
+    records: Count
+    bytes: Count
+    exact: Annotated[bool, Meta(description="False: the two numbers are upper bounds.")]
+    first: Annotated[str | None, Meta(description="Position of the first message.")]
+    end: Annotated[str | None, Meta(description="Position after the last message.")]
+
+
+class SeekWanted(Shape):
+    start: Annotated[str, Meta(description=f"{FORM[0].upper()}{FORM[1:]}.")]
+
+
+class Sought(Shape):
+    topic: str
+    client: str
+    start: str
+    replay: Annotated[int, Meta(ge=0, description="Number of this replay; each of its messages has it.")]
 
 
 class Subscribed(Shape):
@@ -232,6 +265,7 @@ class Topic(Shape):
     deliveries: Annotated[float | None, Meta(description="Messages acknowledged per second by all subscribers.")]
     keep: Annotated[str | None, Meta(description="How much stays beyond what subscribers need; null: unknown.")]
     drop: Annotated[str | None, Meta(description="What goes although a subscriber needs it; null: unknown.")]
+    expire: Annotated[str | None, Meta(description="Age beyond which nothing is delivered; null: unknown.")]
     settings_from: Annotated[
         dict[str, str] | None, Meta(description="By setting: topic, default PATTERN, or built-in.")
     ]
@@ -298,12 +332,14 @@ class TopicSettings(Shape):
     version: Annotated[str, Meta(description="ID of these settings; empty if they were never changed.")]
     conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
     sources: Annotated[dict[str, str], Meta(description="By setting: topic, default PATTERN, or built-in.")]
+    expire: Annotated[str, Meta(description="The age beyond which a message is not delivered any more.")]
     own: Annotated[dict[str, str], Meta(description="By setting: the topic's own value; empty: a default holds.")]
 
 
 class SettingsWanted(Shape):
     keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
     drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
+    expire: Annotated[Text, Meta(description=f"{EXPIRE_FORM}; empty: the default. Left out: unchanged.")] = UNSET
 
 
 class PurgeWanted(Shape):

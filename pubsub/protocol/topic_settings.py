@@ -4,6 +4,8 @@
             none | ever | amounts separated by commas: an age, bytes, records
     drop    the amount beyond which a message goes although a subscriber has not acknowledged it
             never | an age, bytes, or both separated by a comma
+    expire  the age beyond which a message is not delivered any more, though it may be stored
+            never | an age
 
 Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days. With an
 empty text the topic has no value of its own, and the default of its server holds (`protocol.topic_defaults`).
@@ -15,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -31,13 +33,13 @@ _RECORDS: Final = re.compile(r"([0-9]{1,18}) ?records?")
 TEXT_MAX: Final = 200
 """Most characters of one setting."""
 
-SETTINGS: Final = ("keep", "drop")
+SETTINGS: Final = ("keep", "drop", "expire")
 """The names of the settings."""
 
 NOT_SOLE_OWNER: Final = "not sole owner"
 """Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
 
-CLOCK_AHEAD: Final = "its clock is ahead of the proxies, or unknown to be right"
+CLOCK_AHEAD: Final = "clock ahead of the proxies, or not compared yet"
 """Such a reason: the server does not trust ages."""
 
 OTHER_DEFAULTS: Final = "other defaults at"
@@ -47,6 +49,7 @@ OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
 
 KEEP_FORM: Final = "none, ever, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+EXPIRE_FORM: Final = "never, or an age such as 1h"
 DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
 
 _Amount = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -99,6 +102,14 @@ def parse_drop(text: str) -> Amount:
     return EVER if text in {"never", ""} else _parse(text, DROP_FORM, records=False)
 
 
+def parse_expire(text: str) -> Amount:
+    """Parse the text of `expire`. Raises ValueError as `parse_keep` does."""
+    found = EVER if text in {"never", ""} else _parse(text, EXPIRE_FORM, records=False)
+    if found.size is not None:
+        raise ValueError(EXPIRE_FORM)
+    return found
+
+
 def _parse(text: str, form: str, *, records: bool) -> Amount:
     found: dict[str, int] = {}
     for part in text[: TEXT_MAX + 1].split(","):
@@ -146,6 +157,22 @@ def _shortest(number: int, units: dict[str, int], ending: str) -> str:
     return f"{number // units[unit]}{unit}{ending}"
 
 
+PARSERS: Final[Mapping[str, Callable[[str], Amount]]] = {
+    "keep": parse_keep,
+    "drop": parse_drop,
+    "expire": parse_expire,
+}
+"""By setting: parses its text, or raises ValueError with the form."""
+
+
+class Values(NamedTuple):
+    """A topic's own values; None where a default holds."""
+
+    keep: Amount | None = None
+    drop: Amount | None = None
+    expire: Amount | None = None
+
+
 def own_value(text: str, parse: Callable[[str], Amount]) -> Amount | None:
     """Return a topic's own value of a setting; None for an empty text.
 
@@ -184,8 +211,8 @@ def encode_settings(values: dict[str, str]) -> bytes:
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
-def decode_settings(body: bytes) -> tuple[Amount | None, Amount | None]:
-    """Read the body of CONFIGURE: `keep` and `drop`. A missing or empty setting is None: its default holds.
+def decode_settings(body: bytes) -> Values:
+    """Read the body of CONFIGURE. A missing or empty setting is None: its default holds.
 
     Raises:
         DecodeError: a setting is unknown here, or its text has another form.
@@ -198,9 +225,10 @@ def decode_settings(body: bytes) -> tuple[Amount | None, Amount | None]:
         raise DecodeError("the settings are not JSON with a text for each name")
     if unknown := sorted(values.keys() - set(SETTINGS)):
         raise DecodeError(f"a topic has no setting {unknown[0][:40]!r} in this release")
-    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+    found: dict[str, Amount | None] = {}
+    for name, parse in PARSERS.items():
         try:
-            parse(values.get(name, ""))
+            found[name] = own_value(values.get(name, ""), parse)
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    return own_value(values.get("keep", ""), parse_keep), own_value(values.get("drop", ""), parse_drop)
+    return Values(**found)

@@ -71,7 +71,15 @@ def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: s
         done(command("show", topic))
         == f"{line}no server holds this topic yet; a default of the servers may hold for it\n"
     )
-    defaults = {"topic": topic, "keep": "none", "drop": "never", "version": "", "conflict": False, "sources": {}}
+    defaults = {
+        "topic": topic,
+        "keep": "none",
+        "drop": "never",
+        "version": "",
+        "conflict": False,
+        "sources": {},
+        "expire": "never",
+    }
     assert shown(command, topic) == defaults
 
 
@@ -102,8 +110,8 @@ def test_a_change_that_may_delete_messages_asks_first_and_changes_nothing_withou
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["keep"], "write keep=VALUE or drop=VALUE"),
-        (["expire=1h"], "is no setting of a topic"),
+        (["keep"], "write keep=VALUE or drop=VALUE or expire=VALUE"),
+        (["expires=1h"], "is no setting of a topic"),
         (["keep=1d", "keep=2d"], "keep is given twice"),
         (["keep=soon"], "keep is none, ever, or amounts such as 7d"),
         (["keep=latest"], "cannot keep the latest record"),

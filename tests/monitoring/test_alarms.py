@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pubsub.monitoring.alarms import OLDEST_SECONDS_MAX, TOPICS_MAX, TRIES_MAX, alarms, words
+from pubsub.protocol.topic_settings import CLOCK_AHEAD
 
 MIB = 1024 * 1024
 
@@ -77,6 +78,8 @@ def test_conflicting_settings_are_one_and_say_what_to_do() -> None:
     [
         ("subscriber bob", "subscriber bob needs it: check that it runs, or set drop"),
         ("not sole owner", "messages go when every proxy knows one owner: start the proxies and servers that are away"),
+        ("other defaults at s2", "other defaults at s2: give all servers the same defaults of topics"),
+        (CLOCK_AHEAD, f"{CLOCK_AHEAD}: compare the clocks of its server and of the proxies"),
         ("", "check that the disk of its server is not full"),
     ],
 )
@@ -96,6 +99,17 @@ def test_an_overdue_delayed_message_causes_an_alarm_that_says_why(owned: bool, t
     late = topic("t", None) | {"delayed": 2, "overdue_seconds": 90.0, "sole_owner": owned}
     assert alarms(report(topics=[late, topic("u", None) | {"delayed": 1, "overdue_seconds": 30.0}])) == [
         f"topic t: a delayed message is overdue for 1 min 30 s; {text}"
+    ]
+
+
+def test_a_server_with_a_clock_that_is_ahead_is_one() -> None:
+    def server(name: str, trusts: bool, ahead: float | None) -> dict[str, Any]:
+        return {"id": name, "report": process(500 * MIB, trusts_ages=trusts, clock_ahead_seconds=ahead)}
+
+    found = report(servers=[server("s1", True, 3.0), server("s2", False, None), server("s3", False, 8 * 86_400.0)])
+    assert alarms(found) == [
+        "server s3: its timestamps are 8 d 0 h ahead of the proxies' clocks, and no message goes by its age;"
+        " set the clock of its host and start it again"
     ]
 
 

@@ -28,9 +28,11 @@ from pubsub.server.moves.chunks import (
     Last,
     LogRow,
     Moving,
+    Ordered,
     Part,
     PieceRow,
     Purged,
+    Removed,
     Staged,
     SubscriptionRow,
     Subscriptions,
@@ -46,7 +48,7 @@ from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
-from tests.server.test_fields import FULL, PUBLISHERS, SETTINGS, full_topic
+from tests.server.test_fields import FULL, PUBLISHERS, REMOVAL, SETTINGS, full_topic
 from tests.server.test_sinks import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -67,6 +69,8 @@ PARTS: list[Part] = [
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
     Configured(SETTINGS),
     DelayedRows([DelayedRow(20, ALICE, 3, 2, 5, b"{\n}"), DelayedRow(21, ALICE, 5, 1, 5, b"")]),
+    Removed(REMOVAL),
+    Ordered(A),
     Purged({A: Places(5, 4), B: Places(2)}),
 ]
 DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}

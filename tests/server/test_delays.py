@@ -1,6 +1,6 @@
 """Delayed puts at a server: kept, delivered when due by the sole owner, moved, merged and restored, each once.
 
-The rules are those of docs/explanation/delay.md, Z2, Z3, Z4, Z5, Z6 and Z7.
+The rules are those of docs/explanation/delay.md, I2, I3, I4, I5, I6 and I7.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
 from pubsub.server.topic.purges import Places
+from pubsub.server.topic.removal import Removal, Round
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
@@ -67,6 +68,7 @@ BASE: list[c.Change] = [
 ]
 
 SETTINGS = Settings(B, 5, (A,), (Amount(6, 7, 8), Amount(9)), (Amount(8),), conflict=True, dropped=True)
+REMOVAL = Removal(True, 3, (Round(3, A, 2),))
 LEG = Span(A, 2, 4, 3, 8, doubtful=True)
 CHANGES: list[c.Change] = [
     c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),
@@ -83,6 +85,8 @@ CHANGES: list[c.Change] = [
     c.WatermarkDropped(2),
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
     c.SettingsChanged(1, SETTINGS),
+    c.RemovalChanged(1, REMOVAL),
+    c.OrderChanged(1, C),
     c.TopicPurged(1, A, Places(5, 4)),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
@@ -173,6 +177,8 @@ FULL: list[c.Change] = [
     c.SubscriptionChanged(1, "@job", 5, 9, True, 7, (A, 2), (Span(A, 4),)),
     c.WatermarkStored(3, {1: 4}),
     c.SettingsChanged(1, SETTINGS),
+    c.RemovalChanged(1, REMOVAL),
+    c.OrderChanged(1, C),
     c.TopicPurged(1, A, Places(5, 4)),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
@@ -199,6 +205,8 @@ def full_topic() -> Topic:
     topic.ended, topic.restored = {B, D}, (B,)
     topic.frozen = "tcp://x"
     topic.settings = SETTINGS
+    topic.removal = REMOVAL
+    topic.order = C
     topic.purged = {A: Places(5, 4)}
     topic.contested = {"e" * 16: "s2"}
     later = Waiting(20, 2, 3, 2, crc32(LATER), len(LATER), 1)
@@ -221,10 +229,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.handed", "Log.bare"} | {
-        "Policy.default",
-        "Policy.settings",
-    }
+    memory |= {"Cursor.handed", "Cursor.far", "Cursor.expired", "Cursor.expired_below", "Log.bare", "Log.expired"}
+    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Policy.default", "Policy.settings"}
 
 
 def test_the_list_has_every_field_of_a_topic() -> None:
@@ -272,10 +278,12 @@ def test_every_field_of_a_joined_topic_counts() -> None:
             theirs.watermarks = other(theirs.watermarks)
         elif isinstance(held, dict | set):
             held.pop() if isinstance(held, set) else held.popitem()
-        elif isinstance(held, Settings):
-            theirs.settings = other(held)
+        elif isinstance(held, Settings | Removal):
+            setattr(theirs, name, other(held))
         elif isinstance(held, tuple):
             setattr(theirs, name, held[:-1])
+        elif isinstance(held, str):
+            setattr(theirs, name, other(held))
         elif isinstance(held, Log):
             setattr(theirs, name, theirs.logs[B])
         return mine, merge(mine, theirs, 20)
@@ -297,9 +305,9 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     publishers = store.publishers()
     store.close()
     full = full_topic()
-    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history", "settings", "delayed"}
+    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history", "settings", "removal", "delayed"}
     assert topic.name == full.name
-    assert topic.settings == full.settings
+    assert (topic.settings, topic.removal) == (full.settings, full.removal)
     kept = sorted((row.due, publishers[row.publisher], *row[2:5]) for row in topic.delayed.rows.values())
     assert kept == sorted((row.due, PUBLISHERS[row.publisher], *row[2:5]) for row in full.delayed.rows.values())
     assert sum((span.high or topic.open.end) - span.low for span in topic.history)

@@ -34,7 +34,15 @@ from tests.server.test_fields import BASE, BODY, CHANGES, FULL
 GONE, MERGED, OTHER, LOST, GIVEN = "1" * 16, "2" * 16, "3" * 16, "5" * 16, "6" * 16
 MEMBER = "a" * 16
 
-NEWER = c.TopicContested | c.SettingsChanged | c.TopicPurged | c.DelayedKept | c.ShelfMerged
+NEWER = (
+    c.TopicContested
+    | c.SettingsChanged
+    | c.RemovalChanged
+    | c.OrderChanged
+    | c.TopicPurged
+    | c.DelayedKept
+    | c.ShelfMerged
+)
 PLAIN: list[c.Change] = [
     *(change for change in FULL if not isinstance(change, NEWER)),
     c.LogOpened(20, OTHER, 0, c.LogState.INCOMING),

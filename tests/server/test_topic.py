@@ -160,3 +160,35 @@ def test_a_joined_log_is_held_and_counts_as_merged_when_it_is_used_up() -> None:
     assert (set(topic.logs), topic.merged) == ({A, B}, set())
     assert topic.trim(other.open, 3)
     assert (set(topic.logs), topic.merged) == ({A}, {B})
+
+
+def _written(topic: Topic, publisher: int, *counters: int) -> Topic:
+    for counter in counters:
+        topic.append(publisher, counter, 1, 10)
+    return topic
+
+
+def _new(number: int, log: str) -> Topic:
+    own = Log(number, log)
+    return Topic(number, "t", own, {log: own}, history=(Span(log, 1),))
+
+
+@pytest.mark.parametrize("receives", ["old", "new"])
+def test_the_side_that_has_let_go_comes_first_whichever_side_receives(receives: str) -> None:
+    old = _written(_new(1, A), 1, 1, 2, 3)
+    old.trim(old.open, 3)  # A value, and the deletion of its key.
+    new = _written(_new(2, B), 1, 1)  # The put of the value arrives late at another server.
+    assert (old.removal.let_go, new.removal.let_go) == (True, False)
+    mine, its = (old, new) if receives == "old" else (new, old)
+    merge(mine, its, 1)
+    first, second, *_ = mine.history
+    assert (first.log, second.log) == (A, B)
+    assert mine.watermarks[second.watermark] == {1: 3}  # So a new reader does not receive the old value.
+    assert mine.removal.let_go
+
+
+def test_the_receiver_comes_first_if_neither_side_has_let_go() -> None:
+    mine, its = _written(_new(1, A), 1, 1), _written(_new(2, B), 2, 1)
+    merge(mine, its, 1)
+    assert [span.log for span in mine.history] == [A, B, A]
+    assert not mine.removal.let_go

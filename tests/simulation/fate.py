@@ -50,7 +50,9 @@ class Fate:
         attempts: of a client's handler at a message.
         callers: clients that call a service, which has a worker then.
         bursts: share of a client's puts with others at once after them, so that they wait together.
-        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
+        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped; expires:
+            messages may be too old for delivery.
+        seekers: clients that seek, each with a reader of the history of its topic.
         delays: share of a client's puts with a due time.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
@@ -94,11 +96,13 @@ class Fate:
     upgrades: bool = False
     configurers: int = 0
     drops: bool = False
+    expires: bool = False
     retries: int = 0
     purgers: int = 0
     purges_unread: bool = False
     iterates: bool = False
     delays: float = 0.0
+    seekers: int = 0
 
 
 def draw(random: Random) -> Fate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, delays, purges, retaining, retries, settings
+from tests.simulation.breakages import continuing, delays, expiry, purges, replay, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -291,6 +291,31 @@ def settings_split(seed: int) -> Fate:
     )
 
 
+def seeking_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with clients that seek."""
+    random = Random(f"seeking {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((4.0, 8.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=True,
+        delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        duplicate=random.choice((0.0, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        seekers=random.choice((1, 2)),
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.5, 1.5)),
+        ),
+    )
+
+
 def retried(seed: int) -> Fate:
     """A small run of handlers that fail, put off and reject, with clients that are killed and lose power."""
     random = Random(f"retried {seed}")
@@ -354,6 +379,27 @@ def defaults_moved(seed: int) -> Fate:
             some={"kill": 0.2, "churn": 1.0, "lose routes": 0.3, "outage": 0.3, "detour": 0.3},
             move=random.choice((0.5, 2.0)),
             defaults=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def expired(seed: int) -> Fate:
+    """Clients that are away for longer than messages are delivered."""
+    random = Random(f"expired {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=2,
+        clients=3,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        expires=True,
+        tight=random.random() < 0.3,
+        faults=_faults(
+            random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
         ),
     )
 
@@ -426,11 +472,13 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
     "delay: delivered": delayed_and_repeated,
+    **dict.fromkeys(expiry.breakage.breakages, expired),
 }
 """By the title of a breakage: the runs that show it."""

@@ -30,6 +30,7 @@ from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
 from pubsub.server.topic.purges import Places
+from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import LogId, Number, Span
 from pubsub.server.topic.stages import Stage
@@ -182,13 +183,37 @@ class Configured(_Part):
     settings: Settings
 
 
+class Removed(_Part):
+    """The note of the records that went. It is left out where the low end of a log shows the same."""
+
+    removal: Removal
+
+
+class Ordered(_Part):
+    """The log with which the order of the history began, if it is not the open log."""
+
+    order: LogId
+
+
 class Purged(_Part):
     """The places up to which the topic's logs are purged. A release before them refuses the topic."""
 
     purged: dict[LogId, Places]
 
 
-Part = Described | Configured | Purged | Batches | Staged | DelayedRows | Watermark | Last | Subscriptions
+Part = (
+    Described
+    | Configured
+    | Removed
+    | Ordered
+    | Purged
+    | Batches
+    | Staged
+    | DelayedRows
+    | Watermark
+    | Last
+    | Subscriptions
+)
 
 
 class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -226,22 +251,27 @@ def decode(chunk: Buffer) -> Part:
 # Writing
 
 
-def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int = FORM) -> Iterator[bytes]:
+def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int = READS) -> Iterator[bytes]:
     """Yield every chunk of a frozen topic, in order.
 
     Args:
         publishers: names, by number.
         form: the newest form that the receiver reads.
     """
-    return (encode(part, form) for part in _parts(topic, reader, publishers))
+    return (encode(part, form) for part in _parts(topic, reader, publishers, form))
 
 
-def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iterator[Part]:
+def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int) -> Iterator[Part]:
     said = describe(topic, publishers)
     logs = {log.id: LogRow(log.low, log.end, log.total, log.unknown) for log in said.logs.values()}
     yield Described(said.open, logs, said.history, sorted(said.merged), sorted(said.ended), said.contested)
     if said.settings != DEFAULTS:
         yield Configured(said.settings)
+    shown = said.removal == NOTHING or (said.removal == LET_GO and any(log.low > 1 for log in said.logs.values()))
+    if not shown and form >= READS:  # An earlier release merges without it.
+        yield Removed(said.removal)
+    if said.order and form >= READS:
+        yield Ordered(said.order)
     if said.purged:
         yield Purged(said.purged)
     for log in topic.logs.values():
@@ -359,6 +389,10 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             _read_description(part, moving, number)
         case Configured():
             moving.settings = part.settings
+        case Removed():
+            moving.removal = part.removal
+        case Ordered():
+            moving.order = part.order
         case Purged():
             moving.purged = part.purged
         case Watermark():
@@ -383,6 +417,8 @@ def _read_description(part: Described, moving: Moving, number: Callable[[], int]
     moving.logs = {log: Log(number(), log, *msgspec.structs.astuple(row)) for log, row in part.logs.items()}
     moving.open, moving.history, moving.contested = part.open, part.history, part.contested
     moving.merged, moving.ended = frozenset(part.merged), frozenset(part.ended)
+    if any(log.low > 1 for log in part.logs.values()):
+        moving.removal = LET_GO
 
 
 def _check_batches(part: Batches, moving: Moving) -> None:

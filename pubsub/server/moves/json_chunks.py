@@ -49,6 +49,10 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"skip": part.number, "counters": list(part.counters.items())}
         case "Last":
             return {"last": list(part.counters.items())}
+        case "Removed":
+            return {"removal": to_builtins(part.removal)}
+        case "Ordered":
+            return {"order": part.order}
         case "Purged":  # As above.
             return {"purged": to_builtins(part.purged)}
     entries = []
@@ -106,6 +110,10 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
+        case {"removal": removal}:
+            part = ["Removed", removal]
+        case {"order": order}:
+            part = ["Ordered", order]
         case {"purged": places}:
             part = ["Purged", places]
         case {"entries": entries}:

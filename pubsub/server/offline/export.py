@@ -7,11 +7,13 @@
                                keys/{message_id}
                                headers/{message_id}
                                settings
+                               removal
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
 A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
-`settings` is JSON, and a topic with the default settings has none. `pubsub.server.offline.delayed` has the form of
-delayed messages. The other three files are lines of words in ASCII,
+`settings` is JSON, and a topic with the default settings has none. `removal` is JSON, and a topic that has let no
+record go has none. `pubsub.server.offline.delayed` has the form of delayed messages. The other three files are lines of
+words in ASCII,
 separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
@@ -63,6 +65,7 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
+from pubsub.server.offline import metadata
 from pubsub.server.offline.delayed import BY, origin_word, read_delayed, read_origin, write_delayed
 from pubsub.server.offline.metadata import read_metadata, read_settings, write_metadata, write_settings
 from pubsub.server.offline.words import lines_of, number_in, parsed
@@ -74,6 +77,7 @@ from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
 from pubsub.server.topic.purged import unread_place, without_purged
 from pubsub.server.topic.purges import Places
+from pubsub.server.topic.removal import NOTHING
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import ALWAYS, Span
 from pubsub.server.topic.topic import Topic
@@ -198,6 +202,8 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     if topic.settings != DEFAULTS:
         write_settings(folder, topic.settings)
     count += write_delayed(store, topic, publishers, folder)
+    if topic.removal != NOTHING:
+        metadata.write_removal(folder, topic.removal)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             row = subscription.row()
@@ -345,6 +351,8 @@ class _Import:
         self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
         if (settings := read_settings(folder)) != DEFAULTS:
             self._store.apply([c.SettingsChanged(number, settings)])
+        if (removal := metadata.read_removal(folder)) != NOTHING:
+            self._store.apply([c.RemovalChanged(number, removal)])
         for words in lines_of(folder / "publishers"):
             publisher, last = parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
             self._store.apply([c.LastMoved(number, self._publisher(publisher), number_in(folder / "publishers", last))])

@@ -3,6 +3,7 @@
     TOPIC/keys/LOG.OFFSET       the key, unchanged
     TOPIC/headers/LOG.OFFSET    a line for each header: its name, `=`, and its value, percent-encoded
     TOPIC/settings              JSON, as the store has it
+    TOPIC/removal               JSON, as the store has it, of a topic that has let records go
 
 A message without a key or headers has no such file. A topic without any has no such folder.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
@@ -19,9 +20,13 @@ import msgspec
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.batch import Buffer, decode_blocks, decode_keys
 from pubsub.protocol.headers import decode_headers, encode_headers
+from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 
 _SETTINGS: Final = "settings"
+_REMOVAL: Final = "removal"
+
+_Kept = TypeVar("_Kept", Settings, Removal)
 
 
 def write_metadata(body: Buffer, first: int, topic: Path, log: str, offsets: range) -> None:
@@ -81,10 +86,23 @@ def read_settings(folder: Path) -> Settings:
     Raises:
         ConfigurationError: the file cannot be read.
     """
-    path = folder / _SETTINGS
+    return _decoded(folder / _SETTINGS, DEFAULTS)
+
+
+def write_removal(folder: Path, removal: Removal) -> None:
+    """Write the removals of the topic in this folder."""
+    (folder / _REMOVAL).write_bytes(msgspec.json.encode(removal))
+
+
+def read_removal(folder: Path) -> Removal:
+    """Return the removals of the topic in this folder, as `read_settings` does."""
+    return _decoded(folder / _REMOVAL, NOTHING)
+
+
+def _decoded(path: Path, missing: _Kept) -> _Kept:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Settings)
+        return msgspec.json.decode(path.read_bytes(), type=type(missing))
     except FileNotFoundError:
-        return DEFAULTS
+        return missing
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from None

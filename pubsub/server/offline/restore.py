@@ -80,7 +80,7 @@ def end_logs(store: Store, now: int) -> Restored:
 
     Args:
         now: the present time (microseconds since 1970). Delayed messages that were due before it count as lost with the
-            end of the log, because the original store may have delivered them (docs/explanation/delay.md, Z8).
+            end of the log, because the original store may have delivered them (docs/explanation/delay.md, I8).
 
     Raises:
         StorageError: it cannot be read or written.
@@ -113,9 +113,12 @@ def _is_quarantine(note: str) -> bool:
 def _end_log(topic: Topic, number: int, now: int) -> list[c.Change]:
     """Close the open log with a lost end, and open a log with this number."""
     old, log = topic.open, Log(number, secrets.token_hex(8))
+    ordered = bool(topic.order)
     topic.go_on_in(log, OFFSET_MAX)
     out: list[c.Change] = [c.LogEnded(old.number, here=True), c.LogOpened(number, log.id, topic.number)]
     out.append(c.TopicChanged(topic.number, topic.name, number, topic.history, ""))
+    if ordered:
+        out.append(c.OrderChanged(topic.number, ""))
     for name, subscription in topic.subscriptions.items():
         out.append(c.SubscriptionChanged(topic.number, name, *subscription.row()))
     past = sorted(row for row in topic.delayed.rows.values() if row.due <= now)

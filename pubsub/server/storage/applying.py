@@ -12,7 +12,7 @@ from pubsub.server.storage import delayed, repaired, staged
 from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
 from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, write_settings, write_spans
+from pubsub.server.storage.schema import RESTORED, write_removal, write_settings, write_spans
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.purges import NOWHERE
@@ -196,7 +196,7 @@ class Applying:
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        tables = ("last", "topic_settings", "purge", "subscription", "rival", "shelf")
+        tables = ("last", "topic_settings", "removal", "topic_order", "purge", "subscription", "rival", "shelf")
         for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
@@ -315,6 +315,12 @@ class Applying:
         c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,
         c.SettingsChanged: _settings,
+        c.RemovalChanged: lambda self, x: self.db.execute(
+            "insert or replace into removal values (?,?)", (x.topic, write_removal(x.removal))
+        ),
+        c.OrderChanged: lambda self, x: self.db.execute(
+            "insert or replace into topic_order values (?,?)", (x.topic, x.order)
+        ),
         c.TopicPurged: _purged,
         c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,

@@ -19,6 +19,7 @@ from typing import Final
 import apsw
 
 from pubsub.server.storage import delayed
+from pubsub.server.storage.schema import ADDED as ADDED_TO_FORMAT
 from pubsub.server.storage.schema import FORMAT
 
 OLD_NAMES: Final = ("entry", "skip", "aside")
@@ -89,7 +90,8 @@ def migrate(db: apsw.Connection, found: int) -> None:
     Raises:
         apsw.Error: the store keeps its format.
     """
-    wanted = [statement for statement in LATER if _lacks(db, statement)] + list(MIGRATION if found < FORMAT else ())
+    wanted = [statement for statement in (*LATER, *ADDED_TO_FORMAT) if _lacks(db, statement)]
+    wanted += MIGRATION if found < FORMAT else ()
     if wanted:
         with db:
             for statement in wanted:
@@ -106,7 +108,7 @@ def show(db: apsw.Connection, found: int) -> None:
         db: a connection, which may be for reading only.
         found: the store's format.
     """
-    for statement in (*LATER, *(ADDED if found < FORMAT else ())):
+    for statement in (*LATER, *ADDED_TO_FORMAT, *(ADDED if found < FORMAT else ())):
         if _lacks(db, statement):
             db.execute(statement.replace("create table", "create temp table", 1))
     for statement in VIEWS if found < FORMAT else ():

@@ -17,11 +17,12 @@ from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import delayed, staged
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, read_settings, read_spans
+from pubsub.server.storage.schema import RESTORED, read_removal, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.purges import Places
+from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
@@ -150,6 +151,8 @@ class Loading:
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
         if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
             topic.settings = self._settings(row[0], title)
+        topic.removal = self._removal(number, title)
+        topic.order = next((log for (log,) in self._rows("select log from topic_order where topic = ?", (number,))), "")
         purges = list(self._rows("select log, kept, unread from purge where topic = ?", (number,)))
         topic.purged = {log: Places(kept, unread) for log, kept, unread in purges}
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
@@ -204,6 +207,19 @@ class Loading:
         found = delayed.load(self.db, topic)
         if found is None:
             raise StoreDamaged(str(self.path), f"topic {title} has delayed messages that cannot be read")
+        return found
+
+    def _removal(self, number: int, topic: str) -> Removal:
+        """Return the note of the records that went; the low end of a log, also of a used-up one, shows it too."""
+        found = NOTHING
+        if (row := self._row("select removal from removal where topic = ?", (number,))) is not None:
+            try:
+                found = read_removal(row[0])
+            except (ValueError, TypeError):
+                raise StoreDamaged(str(self.path), f"topic {topic} has removals that cannot be read") from None
+        raised = "select 1 from log where topic = ? and state in (?, ?) and low > 1 limit 1"
+        if found == NOTHING and self._row(raised, (number, LogState.HELD.stored, LogState.MERGED.stored)) is not None:
+            return LET_GO
         return found
 
     def _load_watermarks(self, topic: Topic) -> None:
@@ -282,7 +298,18 @@ class Loading:
         A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
         log with a number that other tables refer to would continue another one's counters and batches.
         """
-        referring = ("last", "topic_settings", "purge", "subscription", "log", "rival", "stage", "shelf")
+        referring = (
+            "last",
+            "topic_settings",
+            "removal",
+            "topic_order",
+            "purge",
+            "subscription",
+            "log",
+            "rival",
+            "stage",
+            "shelf",
+        )
         numbered = (("topic", "id"), ("quarantined_topic", "id"), ("shelf", "id"), ("delayed", "shelf"))
         columns = [*numbered, *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from pubsub.server.storage import delayed, staged
+from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span, read_rows, row_of
 
@@ -20,6 +21,12 @@ MEMBER: Final = "local"
 """The file beside the store of one of two members; see `standby.disk.local_file`."""
 RESTORED: Final = "restored"
 """Value in the column `receiver` of a log that was ended because this store was restored."""
+
+ADDED: Final = (
+    "create table if not exists removal (topic integer primary key, removal text not null)",
+    "create table if not exists topic_order (topic integer primary key, log text not null)",
+)
+"""Tables that a store of this format may lack, because it was made before them."""
 
 SCHEMA: Final = (
     "create table meta (name text primary key, value) without rowid",
@@ -41,6 +48,7 @@ SCHEMA: Final = (
     " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
     "create table topic_settings (topic integer primary key, settings text not null)",
+    *ADDED,
     "create table purge (topic integer, log text, kept integer not null, unread integer not null,"
     " primary key (topic, log)) without rowid",
     "create table rival (topic integer, log text, server text not null, primary key (topic, log)) without rowid",
@@ -56,6 +64,8 @@ DESCRIBING: Final = (
     "meta",
     "topic",
     "topic_settings",
+    "removal",
+    "topic_order",
     "purge",
     "log",
     "publisher",
@@ -90,6 +100,20 @@ def read_settings(text: str) -> Settings:
         ValueError: the text has another form.
     """
     return msgspec.json.decode(text, type=Settings)
+
+
+def write_removal(removal: Removal) -> str:
+    """Return the text form of a topic's removals in a row."""
+    return msgspec.json.encode(removal).decode("ascii")
+
+
+def read_removal(text: str) -> Removal:
+    """Parse the text that `write_removal` made.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    return msgspec.json.decode(text, type=Removal)
 
 
 def read_spans(text: str) -> tuple[Span, ...]:

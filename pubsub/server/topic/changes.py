@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
 from pubsub.server.topic.purges import Places
+from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
 
@@ -163,6 +164,20 @@ class SettingsChanged(_Change):
 
     topic: Number
     settings: Settings
+
+
+class RemovalChanged(_Change):
+    """A topic has let go of records, where the low ends of its logs do not show it, or of tombstones."""
+
+    topic: Number
+    removal: Removal
+
+
+class OrderChanged(_Change):
+    """The history of a topic has the order that began with the log `order`; "": with the open log."""
+
+    topic: Number
+    order: str
 
 
 class TopicPurged(_Change):
@@ -403,6 +418,8 @@ Change = (
     | WatermarkDropped
     | TopicChanged
     | SettingsChanged
+    | RemovalChanged
+    | OrderChanged
     | TopicPurged
     | SubscriptionChanged
     | BatchQuarantined

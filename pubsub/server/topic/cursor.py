@@ -21,12 +21,18 @@ class Cursor:
         acknowledged: the last position that is durable at the consumer.
         backlog: the spans still to be received, in order.
         handed: the furthest position of the backlog that may have been handed out. In memory only; None if none was.
+        far: True if the last answer left the reader far behind (`requests.replays`). In memory only.
+        expired: number of records that were left out as too old since the server's start; expired_below: by log, the
+            offset below which they are counted. In memory only.
     """
 
     since: int
     acknowledged: Position
     backlog: tuple[Span, ...]
     handed: Position | None = field(default=None, compare=False)
+    far: bool = field(default=False, compare=False)
+    expired: int = field(default=0, compare=False)
+    expired_below: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def doubtful(self) -> bool:
@@ -50,6 +56,10 @@ class Cursor:
             return False
         self.backlog, self.acknowledged = rest, last
         return True
+
+    def falls_behind(self, *, far: bool) -> None:
+        """Record whether the last answer left the reader far behind."""
+        self.far = far
 
     def hand_out(self, last: Position) -> None:
         """Record that all records up to this position are about to be handed out."""

@@ -38,6 +38,7 @@ _WRITTEN: Final[dict[str, Callable[[Any, list[Buffer]], Any]]] = {
     "history": lambda spans, _: [row_of(span) for span in spans],
     "backlog": lambda spans, _: [row_of(span) for span in spans],
     "settings": lambda settings, _: to_builtins(settings),
+    "removal": lambda removal, _: to_builtins(removal),
     "purged": lambda places, _: to_builtins(places),
 }
 _READ: Final[dict[str, Callable[[Any, Take], Any]]] = {

@@ -1,6 +1,6 @@
 """Merging: two servers that both hold one topic become one holder, without a loss or a duplicate.
 
-The rules are those of docs/explanation/merge.md, *Merging*, M10, M11 and M12.
+The rules are those of docs/explanation/merge.md, *Merging*, M10, M11, M12 and M18.
 
 Guarantees:
 
@@ -29,10 +29,13 @@ Limits:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 from msgspec.structs import replace
 
 from pubsub.server.topic.consumers import Consumer, Readers, Session
+from pubsub.server.topic.removal import LET_GO, NOTHING
+from pubsub.server.topic.removal import merged as merged_removals
 from pubsub.server.topic.settings import merged
 from pubsub.server.topic.spans import ALWAYS, Span, cut
 from pubsub.server.topic.subscription import Subscription
@@ -97,6 +100,8 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         The numbers of the copies that were made or came along, and the next free one.
     """
     behind = outdated(topic, other)
+    second = bool(behind) or is_elder(other, topic)
+    order = _order(topic, other, second=second)
     _forget_logs(topic, behind)
     known = topic.merged | topic.logs.keys()
     topic.watermarks |= other.watermarks
@@ -123,16 +128,33 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         subscription.consumer = _consumer(subscription, mine, its)
         subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history.
+    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history. The same holds
+    # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
-        if behind
+        if second
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
+    topic.begin_order(order)
     _take_over(topic, other, known)
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
+
+
+def _order(topic: Topic, other: Topic, *, second: bool) -> str:
+    """Return the token of the merged history: that of the side which comes first, since its readers go on.
+
+    Args:
+        second: True if the history of `topic` comes after the other one.
+    """
+    if not second and (topic.logs.keys() != {topic.open.id} or topic.merged or topic.open.end > 1):
+        return topic.history_token
+    if (topic.merged | topic.logs.keys()).isdisjoint(span.log for span in other.history):
+        return other.history_token
+    # Some records of the other history stay at their place in this one.
+    tokens = f"{topic.history_token}&{other.history_token}"
+    return sha256(tokens.encode()).hexdigest()[:16]
 
 
 def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, grown: bool) -> None:
@@ -155,6 +177,7 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     settings = merged(topic.settings, other.settings)
     if settings != topic.settings:
         topic.configure(settings)
+    removal = merged_removals(topic.removal, other.removal)
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:
@@ -164,9 +187,18 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
         topic.purge(log_id, other.purged[log_id])
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
+    if removal == LET_GO and any(log.low > 1 for log in topic.logs.values()):
+        topic.removal = removal  # The low end of a held log shows it. Otherwise the store needs a row.
+    elif removal != NOTHING:
+        topic.remove(removal)
     topic.note_all()
     for publisher in other.last:
         topic.dirty.last(topic.name, publisher)
+
+
+def is_elder(other: Topic, topic: Topic) -> bool:
+    """Return True if the history of a merge begins with the other side's, because only that side let records go."""
+    return other.removal.let_go and not topic.removal.let_go
 
 
 def outdated(topic: Topic, other: Topic) -> frozenset[str]:

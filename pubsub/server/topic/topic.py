@@ -25,13 +25,21 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicPurged, TopicSettled
+from pubsub.server.topic.changes import (
+    OrderChanged,
+    RemovalChanged,
+    SettingsChanged,
+    TopicContested,
+    TopicPurged,
+    TopicSettled,
+)
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delayed import Delayed, Waiting
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
+from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
@@ -49,6 +57,7 @@ class Log:
         end: one above the last offset.
         total: bytes of all batches ever appended.
         unknown: number of offsets before `end`, from `low` on, that count as lost because a restored copy ended there.
+        expired: the offset below which all batches are known to be too old for delivery, in memory only.
         bare: the offset below which all batches are known to have lost their bytes, in memory only; 0: not looked up.
     """
 
@@ -59,6 +68,7 @@ class Log:
     total: int = 0
     unknown: int = 0
     bare: int = field(default=0, compare=False)
+    expired: int = field(default=0, compare=False)
 
     def begin_at(self, low: int) -> None:
         """Raise `low`, because no offset below it is stored any more.
@@ -113,6 +123,8 @@ class Topic:
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
         delayed: puts that wait for their due time.
+        removal: whether records went, and the tombstones among them.
+        order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
         in_force: the same with the server's default where they have no value.
         contested: open logs of other servers that hold this topic too, with their servers.
@@ -139,6 +151,8 @@ class Topic:
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
     delayed: Delayed = field(default_factory=Delayed)
+    removal: Removal = NOTHING
+    order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
     in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
@@ -173,6 +187,7 @@ class Topic:
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
+        self.begin_order("")  # The closed log may continue at another server.
         self.measured_total = 0
         self.note_all()
 
@@ -215,6 +230,24 @@ class Topic:
         self.settings = settings
         self.follow(self.policy)
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
+
+    def remove(self, removal: Removal) -> None:
+        """Replace the note of the records that went."""
+        self.removal = removal
+        self.dirty.row(self.name, RemovalChanged(self.number, removal))
+
+    @property
+    def history_token(self) -> str:
+        """Identifies the order of the history (docs/explanation/replay.md, I9)."""
+        return self.order or self.open.id
+
+    def begin_order(self, order: str) -> None:
+        """Record the log with which the order of the history began; "": it begins with the open log."""
+        if order == self.open.id:
+            order = ""
+        if order != self.order:
+            self.order = order
+            self.dirty.row(self.name, OrderChanged(self.number, order))
 
     def purge(self, log: str, places: Places) -> bool:
         """Record up to where a log is purged; return False if it was purged as far before."""
@@ -406,6 +439,8 @@ class Topic:
         """Drop offsets below `low` of a log from the history; return True if that uses up the log."""
         self.dirty.topic(self.name)
         log.begin_at(low)
+        if self.removal is NOTHING:  # The store shows it by the low end of the log.
+            self.removal = LET_GO
         self.history = tuple(
             span.from_offset(max(span.low, low)) if span.log == log.id else span
             for span in self.history
