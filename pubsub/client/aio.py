@@ -11,15 +11,16 @@ The rule is docs/explanation/client-session.md, D4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
-from pubsub.client.arguments import Headers, check_contents, check_count, metadata_of
+from pubsub.client.arguments import Headers, check_count, metadata_of
+from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
 from pubsub.client.awaited import Awaited
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.core.calling import Reply
@@ -27,7 +28,6 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import NONE, Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
-from pubsub.client.filling import BatchTicket
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
@@ -38,69 +38,16 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
-from pubsub.client.reopening import Reopening
 from pubsub.client.starts import StartAt, check_start
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
-from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.errors import CallerError, StorageError
 from pubsub.protocol import check_topic
 
 BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
-
-
-class AsyncPublisher:
-    """Send messages of one topic in batches; made by `AsyncClient.publisher`."""
-
-    def __init__(
-        self, publisher: Publisher, held: Reopening, run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]]
-    ) -> None:
-        self._publisher, self._held, self._run = publisher, held, run
-
-    async def put(
-        self,
-        body: bytes,
-        *,
-        key: bytes = b"",
-        headers: Headers | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-    ) -> BatchTicket:
-        """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
-
-        Arguments, result and errors are those of `Publisher.put`. A cancellation during the wait puts nothing.
-        """
-        if self._publisher.crowded:
-            check_contents([body], [key], [headers])
-            await self._run(self._publisher.room())
-        return self._publisher.add(body, key, headers, delay, deliver_at)
-
-    async def flush(self, timeout: float | None = None) -> None:
-        """Send the open batch, and wait until all messages put so far are on the server's disk.
-
-        Args:
-            timeout: in seconds; None: the client's.
-
-        Raises:
-            PubsubError: as `Client.put`.
-        """
-        self._publisher.close_batch()
-        await self._run(self._held.current().puts.flush_topic(self._publisher.topic, timeout))
-
-    async def __aenter__(self) -> AsyncPublisher:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        try:
-            if kind is None:
-                await self.flush()
-            else:
-                with suppress(PubsubError):
-                    self._publisher.close_batch()
-        finally:
-            self._publisher.leave()
 
 
 class AsyncClient(ClientBase):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DELAYING: Final = 0.25
 """The share of runs with delayed puts."""
 
+SOME: Final = {"churn": 1.0, "pause": 1.0, "cut": 2.0, "lose routes": 1.0, "kill": 0.3, "move": 0.5}
+"""Faults of which each of the focused runs has about half."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -65,3 +68,34 @@ def put_later(publisher: Publisher, topic: str, thread: str) -> None:
     calls = publisher.node.calls.puts
     publisher.node.call(calls.put_many(topic, bodies, None, None, wait, deliver_at=moment), then)
     publisher.history.counters["delayed puts"] += len(puts)
+
+
+def delayed_due_in_split(seed: int) -> Fate:
+    """A topic that two servers hold, while delayed messages of both become due."""
+    random = Random(f"delayed {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=3,
+        topics=1,
+        seconds=random.choice((4.0, 6.0)),
+        think=random.choice((0.02, 0.05)),
+        divided=True,
+        delay=random.choice((0.002, 0.02)),
+        skew=0.1,
+        heartbeat=0.2,
+        late=0.05,
+        late_seconds=random.choice((1.0, 3.0)),
+        reorder=random.choice((0.0, 0.2)),
+        duplicate=random.choice((0.0, 0.2)),
+        delays=random.choice((0.4, 0.8)),
+        faults={"detour": 2.0} | {name: rate for name, rate in SOME.items() if random.random() < 0.5},
+    )
+
+
+def delayed_and_repeated(seed: int) -> Fate:
+    """The same with late repeats of puts, which reach another server when the first one has delivered the message."""
+    random, fate = Random(f"repeated {seed}"), delayed_due_in_split(seed)
+    fate.proxies, fate.late, fate.duplicate = random.choice((2, 3)), 0.1, random.choice((0.1, 0.3))
+    fate.faults |= {"churn": 3.0, "pause": 2.0, "drain": random.choice((0.2, 0.5))}
+    return fate

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.breakages import continuing, delays, expiry, purges, replay, retaining, retries, settings
+from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.fate import Fate
 
 
@@ -419,41 +420,6 @@ def wrong_clock(seed: int) -> Fate:
         configurers=2,
         faults=_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
     )
-
-
-def delayed_due_in_split(seed: int) -> Fate:
-    """A topic that two servers hold, while delayed messages of both become due."""
-    random = Random(f"delayed {seed}")
-    return Fate(
-        servers=2,
-        proxies=2,
-        clients=3,
-        topics=1,
-        seconds=random.choice((4.0, 6.0)),
-        think=random.choice((0.02, 0.05)),
-        divided=True,
-        delay=random.choice((0.002, 0.02)),
-        skew=0.1,
-        heartbeat=0.2,
-        late=0.05,
-        late_seconds=random.choice((1.0, 3.0)),
-        reorder=random.choice((0.0, 0.2)),
-        duplicate=random.choice((0.0, 0.2)),
-        delays=random.choice((0.4, 0.8)),
-        faults=_faults(
-            random,
-            some={"churn": 1.0, "pause": 1.0, "cut": 2.0, "lose routes": 1.0, "kill": 0.3, "move": 0.5},
-            detour=2.0,
-        ),
-    )
-
-
-def delayed_and_repeated(seed: int) -> Fate:
-    """The same with late repeats of puts, which reach another server when the first one has delivered the message."""
-    random, fate = Random(f"repeated {seed}"), delayed_due_in_split(seed)
-    fate.proxies, fate.late, fate.duplicate = random.choice((2, 3)), 0.1, random.choice((0.1, 0.3))
-    fate.faults |= {"churn": 3.0, "pause": 2.0, "drain": random.choice((0.2, 0.5))}
-    return fate
 
 
 FOCUSED: dict[str, Callable[[int], Fate]] = {

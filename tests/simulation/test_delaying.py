@@ -7,9 +7,8 @@ from random import Random
 
 from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
-from tests.simulation.delaying import delaying
+from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split, delaying
 from tests.simulation.fate import Fate, complete, draw
-from tests.simulation.focus import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.simulation import simulate
 
 

@@ -68,7 +68,7 @@ from pubsub.protocol.records import check_publisher
 from pubsub.server.offline import metadata
 from pubsub.server.offline.delayed import BY, origin_word, read_delayed, read_origin, write_delayed
 from pubsub.server.offline.metadata import read_metadata, read_settings, write_metadata, write_settings
-from pubsub.server.offline.words import lines_of, number_in, parsed
+from pubsub.server.offline.words import lines_of, number_in, parsed, root_of
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -146,7 +146,7 @@ def import_tree(directory: Path, source: Path) -> int:
     """
     if (directory / MEMBER).exists():
         raise ConfigurationError(f"{directory} belongs to one of two members, and the other one would lack the import")
-    folders = sorted(path for path in _root(source).iterdir() if path.is_dir())
+    folders = sorted(path for path in root_of(source).iterdir() if path.is_dir())
     with _opened(directory) as store, store.guarded():
         importing = _Import(store)
         for folder in folders:
@@ -171,15 +171,6 @@ def _written(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(f"{error.filename or target} cannot be written: {error.strerror}") from None
-
-
-def _root(source: Path) -> Path:
-    if source.name.startswith("server_") and source.is_dir():
-        return source
-    found = sorted(path for path in source.glob("server_*") if path.is_dir())
-    if len(found) != 1:
-        raise ConfigurationError(f"{source} has {len(found)} folders named server_ID, and 1 is needed")
-    return found[0]
 
 
 # Export

@@ -170,8 +170,7 @@ class Loading:
             read = SubscriptionRow(own, epoch, bool(on), since, (log, acknowledged), self._spans(spans, title))
             topic.subscriptions[who] = subscription_of(who, read)
         self._load_watermarks(topic)
-        topic.stages = staged.load(self.db, number)
-        topic.delayed = self._delayed(number, title)
+        topic.stages, topic.delayed = staged.load(self.db, number), self._delayed(number, title)
         numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
         for counters in topic.watermarks.values():
             numbers |= set(map(type, counters)) | set(map(type, counters.values()))
