@@ -35,7 +35,7 @@ from pubsub.server.topic.changes import (
 )
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
-from pubsub.server.topic.delayed import Delayed, Waiting
+from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
@@ -294,23 +294,6 @@ class Topic:
 
     def drop(self, stage: Stage) -> None:
         del self.stages[stage.key]
-        self.dirty.touched.add(self.name)
-
-    # Delayed puts
-
-    def delay(self, row: Waiting) -> None:
-        """Keep a put until it is due. Its publisher's `last` moves, so that a repeat is a duplicate."""
-        self.delayed.add(row)
-        self.reach(row.publisher, row.last)
-
-    def undelay(self, row: Waiting) -> None:
-        """Remove a put that is appended, or was delivered elsewhere."""
-        self.delayed.drop(row)
-        self.dirty.touched.add(self.name)
-
-    def take_delayed(self, its: Delayed) -> None:
-        """Take in the rows and shelves of another holder."""
-        self.delayed.take(its)
         self.dirty.touched.add(self.name)
 
     # Subscriptions

@@ -92,12 +92,18 @@ class Delays:
         """Store a delayed put that the chain has judged as new."""
         count, size = put.count, len(put.body)
         row = Waiting(due, publisher, put.counter, count, put.checksum, size, topic.number)
-        topic.delay(row)
+        self._hold(topic, row)
         self._state.uncommitted.rows.append(
             c.DelayedKept(topic.number, due, publisher, put.counter, count, put.checksum, put.body)
         )
         self._state.counters["records_delayed"] += count
         self.look_at(topic, now)
+
+    @staticmethod
+    def _hold(topic: Topic, row: Waiting) -> None:
+        """Keep a row. Its publisher's `last` moves, so that a repeat is a duplicate."""
+        topic.delayed.add(row)
+        topic.reach(row.publisher, row.last)
 
     def look_at(self, topic: Topic, now: float) -> None:
         """Make a topic due with its first row, because it has another one."""
@@ -192,7 +198,7 @@ class Delays:
         body = None if stored is None else with_origin(stored, state.publishers.names[row.publisher], row.counter)
         counter = topic.last.get(publisher, 0) + 1
         offset, total = topic.append(publisher, counter, row.records, len(body or b""))
-        topic.undelay(row)
+        _release(topic, row)
         stamp, checksum = state.stamps.next(now), 0 if body is None else crc32(body)
         state.uncommitted.rows += [
             c.DelayedGone(row.shelf, row.due, row.publisher, row.counter),
@@ -240,12 +246,13 @@ class Delays:
         mine_gone, its_gone = gone(topic.delayed, last, its, its_last)
         rows = self._state.uncommitted.rows
         for row in mine_gone:
-            topic.undelay(row)
+            _release(topic, row)
         for row in its_gone:
             its.drop(row)
         rows += [c.DelayedGone(row.shelf, row.due, row.publisher, row.counter) for row in (*mine_gone, *its_gone)]
         if its:
-            topic.take_delayed(its)
+            topic.delayed.take(its)
+            topic.dirty.touched.add(topic.name)
             rows += [c.ShelfMerged(shelf, topic.number) for shelf in its.shelves]
         self.look_at(topic, now)
 
@@ -286,3 +293,9 @@ class Delays:
         self._discarded.popleft()
         self._state.uncommitted.undo(lambda: self._discarded.appendleft(shelf))
         return []
+
+
+def _release(topic: Topic, row: Waiting) -> None:
+    """Remove a row that is appended, or was delivered elsewhere."""
+    topic.delayed.drop(row)
+    topic.dirty.touched.add(topic.name)

@@ -10,7 +10,6 @@ import pubsub.server.upkeep.delays
 from pubsub.protocol.batch import with_origin
 from pubsub.server.moves.chunks import DelayedRows
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.delays import Delays
 from tests.simulation.breakages.moves import leave_out
 from tests.simulation.breakages.room import Room, substitute
@@ -51,7 +50,7 @@ def _(stack: contextlib.ExitStack) -> None:
         last = topic.last[row.publisher]
         offset, total = topic.append(row.publisher, row.counter, row.records, len(body))
         topic.reach(row.publisher, max(last, row.last))
-        topic.undelay(row)
+        DELAYS._release(topic, row)
         facts = topic.open.number, offset, row.records, row.publisher, row.counter, state.stamps.next(now)
         state.uncommitted.rows += [
             c.DelayedGone(row.shelf, row.due, row.publisher, row.counter),
@@ -64,11 +63,11 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("last")
 def _(stack: contextlib.ExitStack) -> None:
-    def delay(self: Any, row: Any) -> None:
-        self.delayed.add(row)
-        self.dirty.touched.add(self.name)
+    def hold(topic: Any, row: Any) -> None:
+        topic.delayed.add(row)
+        topic.dirty.touched.add(topic.name)
 
-    substitute(stack, Topic, "delay", delay)
+    substitute(stack, Delays, "_hold", staticmethod(hold))
 
 
 @breakage("commit")
