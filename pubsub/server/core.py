@@ -51,7 +51,7 @@ from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
-from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
+from pubsub.server.ownership.sole_owner import Delivering, SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
@@ -74,6 +74,7 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.backlog_limit import BacklogLimit
+from pubsub.server.upkeep.delays import Delays
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
 
@@ -108,14 +109,17 @@ class ServerCore:
         leftovers = loaded.discarded, loaded.unused_watermarks
         self.retention = Retention(state, self.sole_owner, self.patterns, *leftovers, now, self.proxies.trusts_ages)
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
-        self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, random)
+        self.backlogs = BacklogLimit(state)
+        self.delays = Delays(state, self.sole_owner, self.retention, self.backlogs, loaded.discarded_shelves, now)
+        self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, self.delays, random)
         self.quarantine = Quarantine(state, self.retention, self.moves)
         self.abandoned = Abandoned(
             state, self.proxies, self.contested, self.sole_owner, self.retention, self.moves, self.quarantine
         )
         self.admission = Admission(state, self.proxies)
-        self.backlogs = BacklogLimit(state)
-        self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
+        self.puts = Puts(
+            state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned, self.delays
+        )
         self.replays = Replays()
         trusts_ages = self.proxies.trusts_ages
         self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays, trusts_ages)
@@ -216,6 +220,8 @@ class ServerCore:
         for operation, sole in self.sole_owner.decided():
             if isinstance(operation, Trimming):
                 self.retention.decided(operation, sole, now)
+            elif isinstance(operation, Delivering):
+                self.delays.decided(operation.topic, sole, now)
             elif sole:
                 self._dispatch(operation.origin, operation.request, now, sole_owner=True)
             else:
@@ -318,6 +324,7 @@ class ServerCore:
             state.count_change = state.count_change or announcing
         state.uncommitted.rows += self.retention.tick(now)
         state.uncommitted.rows += self.staging.tick(now)
+        state.uncommitted.rows += self.delays.tick(now)
         self.backlogs.tick(now)
 
     def deadline(self) -> float:
@@ -332,6 +339,7 @@ class ServerCore:
             self.moves.deadline(),
             self.reads.deadline(),
             self.staging.deadline(),
+            self.delays.deadline(),
             self.backlogs.deadline(),
         )
 
@@ -404,6 +412,7 @@ class ServerCore:
         self.moves.reverted(now)
         self.retention.pause(now, touched)
         self.staging.pause(now)
+        self.delays.pause(now, touched)
         self.state.replies.retry(outcome, reason)
 
 

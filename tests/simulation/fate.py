@@ -53,6 +53,7 @@ class Fate:
         configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped; expires:
             messages may be too old for delivery.
         seekers: clients that seek, each with a reader of the history of its topic.
+        delays: share of a client's puts with a due time.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         families: clients that subscribe to a pattern of topics.
@@ -102,6 +103,7 @@ class Fate:
     purges_unread: bool = False
     iterates: bool = False
     families: int = 0
+    delays: float = 0.0
     seekers: int = 0
 
 

@@ -301,7 +301,7 @@ class Seeker:
                 self.history.violate(f"{who} got {row.body} twice")
             bodies.add(row.body)
             earlier = newest.get(put.source)
-            if earlier is not None and earlier.index > put.index:
+            if earlier is not None and not (put.due or earlier.due) and earlier.index > put.index:
                 self.history.violate(f"{who} got {put.body} after {earlier.body}, which was put later")
             newest[put.source] = put
             if self._is_early(row, seek, skew):

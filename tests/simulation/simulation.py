@@ -16,6 +16,7 @@ from random import Random
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
 from tests.simulation.configuring import configured, watched
+from tests.simulation.delaying import delaying
 from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
@@ -59,15 +60,15 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, families)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
-def _drawn(random: Random, seed: int) -> Fate:
-    """The world that a seed draws."""
+def drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws; `random` is the run's."""
     fate = complete(draw(random), seed)
-    for drawn in DRAWN_APART:
-        fate = drawn(fate, seed)
+    for change in DRAWN_APART:
+        fate = change(fate, seed)
     return fate
 
 
@@ -85,7 +86,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or _drawn(random, seed)
+        self.seed, self.fate = seed, fate or drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)

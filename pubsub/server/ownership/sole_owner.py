@@ -82,7 +82,14 @@ class Trimming:
     others_with_other_defaults: str = ""
 
 
-Operation = Parked | Trimming
+@dataclass(slots=True)
+class Delivering:
+    """The due messages of a topic, which are appended if this server is its sole owner."""
+
+    topic: str
+
+
+Operation = Parked | Trimming | Delivering
 
 
 @dataclass(slots=True)

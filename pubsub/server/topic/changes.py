@@ -11,11 +11,11 @@ The rule is docs/explanation/cores-and-shells.md, A5.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
@@ -25,54 +25,6 @@ if TYPE_CHECKING:
     from pubsub.protocol.batch import Buffer
 else:
     Buffer = memoryview  # A body read from a commit is a view into its bytes; a body to be written may be bytes too.
-
-
-class LogState(StrEnum):
-    """The state of a log in a store.
-
-    The values of states that a commit may carry are the words that earlier releases read there. `stored` is the word in
-    the store.
-    """
-
-    HELD = "held"
-    INCOMING = "incoming"
-    """The log is being received."""
-
-    MERGED = "absorbed"
-    """The log was merged here and no record of it is left; the store keeps its ID."""
-
-    ABANDONED = "dead"
-    """The log was another server's, and an operator abandoned it."""
-
-    GIVEN = "given"
-    """The log's topic went to another server."""
-
-    QUARANTINED = "quarantined"
-    """The log's topic is quarantined, because it came back after an operator had abandoned it."""
-
-    UNREADABLE = "unreadable"
-    """The state in the store is damaged; never stored."""
-
-    UNKNOWN = ""
-    """The log is unknown; never stored."""
-
-    @property
-    def stored(self) -> str:
-        """The value in the store's column `state`."""
-        return _STORED.get(self, self.value)
-
-    @property
-    def merged_here(self) -> bool:
-        """True if the log was begun or merged here."""
-        return self in {LogState.HELD, LogState.MERGED, LogState.GIVEN}
-
-    @property
-    def new(self) -> bool:
-        """True if another server may bring the log: it is neither ours nor abandoned."""
-        return self in {LogState.UNKNOWN, LogState.INCOMING}
-
-
-_STORED: Final = {LogState.MERGED: "merged", LogState.ABANDONED: "abandoned"}
 
 
 class _Change(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
@@ -403,6 +355,47 @@ class StagedDeleted(_Change):
     last: bool
 
 
+class DelayedKept(_Change):
+    """A put batch waits for its due time.
+
+    Attributes:
+        shelf: the number of its topic, or of a transfer that brings it.
+        due: microseconds since 1970.
+        publisher, counter, count, checksum, body: of the put.
+    """
+
+    shelf: Number
+    due: Number
+    publisher: Number
+    counter: Number
+    count: Number
+    checksum: Number
+    body: Buffer
+
+
+class DelayedGone(_Change):
+    """A batch waits no more: this commit appends it, or it was delivered elsewhere before a merge."""
+
+    shelf: Number
+    due: Number
+    publisher: Number
+    counter: Number
+
+
+class ShelfMerged(_Change):
+    """The batches that wait on a shelf become a topic's."""
+
+    shelf: Number
+    topic: Number
+
+
+class ShelfDiscarded(_Change):
+    """So many batches of a shelf without a topic are deleted, in order."""
+
+    shelf: Number
+    rows: Number
+
+
 class ChangeCounted(_Change):
     """The server's change number and its highest timestamp."""
 
@@ -444,5 +437,9 @@ Change = (
     | StagePublished
     | StageDropped
     | StagedDeleted
+    | DelayedKept
+    | DelayedGone
+    | ShelfMerged
+    | ShelfDiscarded
     | ChangeCounted
 )

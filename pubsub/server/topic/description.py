@@ -60,6 +60,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
+    "delayed": Fate.STORED | Fate.TRAVELS | Fate.EXPORTED,  # `upkeep.delays` merges it.
     "removal": _EVERYWHERE,
     "order": _BETWEEN_STORES,
     "purged": _BETWEEN_STORES,

@@ -35,6 +35,7 @@ from pubsub.server.topic.changes import (
 )
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
@@ -121,6 +122,7 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        delayed: puts that wait for their due time.
         removal: whether records went, and the tombstones among them.
         order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
@@ -148,6 +150,7 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    delayed: Delayed = field(default_factory=Delayed)
     removal: Removal = NOTHING
     order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
