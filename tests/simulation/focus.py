@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import (
-    continuing,
-    delays,
-    expiry,
-    families,
-    purges,
-    replay,
-    retaining,
-    retries,
-    settings,
-)
+from tests.simulation.breakages import continuing, delays, expiry, family, purges, replay, retaining, retries, settings
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
@@ -450,7 +440,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
-    **dict.fromkeys(families.breakage.breakages, families_split),
+    **dict.fromkeys(family.breakage.breakages, families_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),

@@ -37,6 +37,10 @@ TRY_SECONDS: Final = 1.0
 """Time for a proxy to answer, and between two tries."""
 
 
+LEAVE_SECONDS: Final = 0.1
+"""Time until the next look for a topic that the client is leaving at present."""
+
+
 class Family:
     """One pattern.
 
@@ -267,6 +271,10 @@ class Families:
         core = self._core
         known = core.subscriptions
         fresh = [topic for topic in topics if topic not in known or not known[topic].intent.on]
+        leaving = [topic for topic in fresh if topic in known and not known[topic].intent.settled]
+        if leaving:  # An answer to the request to leave may be here and wait for its commit: ask again after it.
+            fresh = [topic for topic in fresh if topic not in leaving]
+            family.known, family.list_at = 0, now + LEAVE_SECONDS
         room = PATTERN_TOPICS_MAX - sum(sub.joined > 0 and sub.intent.on for sub in known.values())
         family.left_out = len(fresh) > room
         fresh = fresh[: max(0, room)]

@@ -12,7 +12,7 @@ from tests.simulation.breakages import (
     damage,
     delays,
     expiry,
-    families,
+    family,
     forms,
     groups,
     messenger,
@@ -51,7 +51,7 @@ ROOMS = (
     replay,
     retries,
     purges,
-    families,
+    family,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
