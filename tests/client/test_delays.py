@@ -1,4 +1,4 @@
-"""Delayed puts of a client: every way to put, at a real proxy and server (docs/explanation/delay.md, rule 1)."""
+"""Delayed puts of a client: every way to put, at a real proxy and server (docs/explanation/delay.md, DM1)."""
 
 from __future__ import annotations
 
