@@ -93,8 +93,8 @@ def create_topic(
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
         found, new = create(proxies, SENDER, name, given)
-    facts = {"topic": name, "keep": found.keep, "drop": found.drop, "expire": found.expire}
-    facts |= {"version": found.version, "new": new}
+    settings = {"keep": found.keep, "drop": found.drop, "expire": found.expire}
+    facts = {"topic": name, **settings, "version": found.version, "new": new}
     done = "created" if new else "exists already with these settings"
     console.report(as_json, facts, f"{name}: {done}, {found}")
 

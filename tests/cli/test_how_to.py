@@ -123,12 +123,12 @@ def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
     found = typed(tmp_path, ["export PUBSUB_TOPICS_AUTO=false", *lines], "cluster")
     assert "orders: created, keep=7d drop=never" in found
     assert "orders: exists already with these settings" in found
-    (refused,) = re.findall(r"^topic 'ordres'.*$", text, re.MULTILINE)
+    (refused,) = re.findall(r"^pubsub: error: topic 'ordres'.*$", text, re.MULTILINE)
     assert refused in found
     assert "orders: 1 messages are deleted, 0 of them unread" in found
     assert "orders: 1 messages are deleted, 1 of them unread" in found
-    (loss,) = re.findall(r"^pubsub: error: orders.*$", text, re.MULTILINE)
-    (told,) = re.findall(r"^pubsub: error: orders.*$", found, re.MULTILINE)
+    (loss,) = re.findall(r"^pubsub: error: orders: .*$", text, re.MULTILINE)
+    (told,) = re.findall(r"^pubsub: error: orders: .*$", found, re.MULTILINE)
     assert re.sub(r"\w{16}\.\d+", "PLACE", told) == re.sub(r"\w{16}\.\d+", "PLACE", loss)
     assert "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n" in found
 

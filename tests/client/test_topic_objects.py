@@ -150,7 +150,8 @@ def test_a_put_to_a_topic_that_does_not_exist_is_kept_and_sent_when_the_topic_is
             client.put(wrong, b"kept")
         assert str(error.value) == (
             f"topic '{wrong}' does not exist; did you mean '{topic}orders'? create it with `pubsub topic create"
-            f" {wrong}`; the put is kept: then pubsub client {client.name} flush, or discard {wrong}"
+            f" {wrong}`; the put is kept: pubsub client {client.name} flush sends it then,"
+            f" and pubsub client {client.name} discard {wrong} drops it"
         )
         assert error.value.exit_code == 22
         client.create_topic(wrong, keep="ever")
