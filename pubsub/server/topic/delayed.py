@@ -1,4 +1,4 @@
-"""The batches of one topic that wait for their due time (docs/explanation/delay.md).
+"""The batches of one topic that wait for their due time (docs/explanation/delay.md, DM7).
 
 The bodies are in the store, and memory has the rest of each row. A row is identified by its publisher and the counter
 of its first record, because the publisher's chain has judged the put. Its shelf is a number in the store. Rows that
