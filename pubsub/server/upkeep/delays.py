@@ -1,6 +1,6 @@
 """Delayed puts: appends the batches that are due, while the server is the topic's sole owner.
 
-The rules are those of docs/explanation/delay.md, rules 3 to 6.
+The rules are those of docs/explanation/delay.md, DM3, DM4, DM5 and DM6.
 
 Topics wait in a heap for the due time of their first row, by this server's own clock. One question of sole ownership
 covers one piece of a topic's due rows, and all questions of a loop go out together. The commit that appends a batch
