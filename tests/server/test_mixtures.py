@@ -5,10 +5,14 @@ The rules are those of docs/explanation/delay.md, rules 4, 7 and 8, and docs/exp
 
 from __future__ import annotations
 
+import contextlib
+
+import apsw
 import pytest
 
 from pubsub.protocol import Outcome, Read, Subscribe
 from pubsub.server.offline.restore import end_logs
+from pubsub.server.storage.schema import FILE
 from tests.server.moving import ADDRESS, Pair, take
 from tests.server.stage import Stage, bodies
 from tests.server.test_abandoned import DEAD, abandoned
@@ -73,3 +77,28 @@ def test_no_start_at_a_position_begins_at_a_purged_message(stage: Stage, unread:
     assert stage.ask(Read("ops", "t", None, records_max=9, start=(log, 2))).outcome is Outcome.GONE
     assert stage.ask(Subscribe("bob", "t", 6, 6, start=(log, 4))).outcome is Outcome.SUCCESS
     assert bodies(stage.get("bob", "t", None, 6)) == [b"later"]
+
+
+def test_a_damaged_page_with_delayed_messages_of_no_topic_stops_no_server(pair: Pair) -> None:
+    one, other = pair["s1"], pair["s2"]
+    for counter in range(1, 41):
+        put_later(one, 600, counter, counter - 1, b"x" * 3_000)
+    pair.lose = {"commit"}
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert stored(other) == 40
+    other.close()
+    path = other.settings.directory / FILE
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute("pragma wal_checkpoint(truncate)")
+        pages = "select pageno from dbstat where name = 'delayed' and pagetype = 'leaf' order by pageno limit 2"
+        page, size = db.execute(pages).fetchall()[1][0], int(db.pragma("page_size"))
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * 64)
+    for _ in range(2):
+        other.open()
+        other.sleep(10)
+        assert other.put("u", 1).outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}
+        other.close()
+    other.open()
