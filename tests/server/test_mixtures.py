@@ -18,7 +18,7 @@ from tests.server.stage import Stage, bodies
 from tests.server.test_abandoned import DEAD, abandoned
 from tests.server.test_delays import put as put_later
 from tests.server.test_delays import stored, waiting
-from tests.server.test_purging import purge
+from tests.server.test_purging import purge, shown
 from tests.server.test_restore import put_back, save
 from tests.server.test_settings import configure, put_each
 
@@ -102,3 +102,18 @@ def test_a_damaged_page_with_delayed_messages_of_no_topic_stops_no_server(pair: 
         assert other.put("u", 1).outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}
         other.close()
     other.open()
+
+
+@pytest.mark.parametrize("giver", ["s1", "s2"])
+def test_a_late_repeat_at_another_server_brings_no_purged_message_back(pair: Pair, giver: str) -> None:
+    """The purge is in force and its messages are not deleted yet."""
+    one, other = pair["s1"], pair["s2"]
+    configure(one, keep="ever")
+    put_each(one, 1, 2, body=b"old")
+    purge(one, unread=True)
+    assert other.put("t", 1, [b"old"]).outcome is Outcome.SUCCESS
+    receiver = "s1" if giver == "s2" else "s2"
+    pair.merge(giver, receiver)
+    pair.turns()
+    assert pair.holders() == [receiver]
+    assert shown(pair[receiver]) == []
