@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from pubsub.base.handler_errors import located, one_line
+from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.arguments import check_count
 from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core import calling
@@ -183,7 +183,7 @@ class _Service(Processing):
             if attempt.row is not None:
                 self.put_off(attempt, seconds, attempt.later)
             raise TryLater(seconds)
-        self.dead_letter(attempt, f"{type(error).__name__}: {error}")
+        self.dead_letter(attempt, described(error))
         return 1
 
     def dead_letter(self, attempt: Attempt, error: str) -> None:

@@ -152,8 +152,12 @@ class Waits:
         return hold != ALL or sub.topic not in waiting
 
     def _next_due(self, subs: Sequence[Subscription]) -> float:
-        """Return the time at which the next of the messages that wait is due."""
+        """Return the time at which the next of the messages that wait is due.
+
+        A topic with a message in hand has none: the end of its handler wakes the call.
+        """
         now, waiting = self.session.now, self.core.waiting
+        subs = [sub for sub in subs if not sub.busy]
         gates = [sub.cursor.retry.due for sub in subs if sub.cursor.retry is not None and sub.cursor.gated(now)]
         return min([*gates, *([waiting.due(sub.topic) for sub in subs] if waiting else [])], default=inf)
 

@@ -1,0 +1,217 @@
+"""Retries, seeks, patterns and dead letters where one meets another: nothing is lost, stuck or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from pubsub import Later, Reject
+from pubsub.client import Message, Transaction
+from pubsub.client.core.cursor import Cursor
+from pubsub.client.core.waiting import Retry
+from pubsub.client.storage import letter_requests
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from pubsub.errors import NotSubscribed
+from pubsub.protocol.names import letters_topic
+from tests.client.opened import PATIENCE, names
+
+LOG = "a" * 16
+
+
+@pytest.fixture
+def name() -> str:
+    return f"client{next(names)}"
+
+
+def reject(message: Message, transaction: Transaction) -> None:
+    raise Reject("no")
+
+
+# A seek, or an unsubscribe, while a handler runs
+
+
+@pytest.mark.parametrize("error", [Later(60.0), Reject("no")])
+def test_a_handler_that_puts_off_or_rejects_during_a_seek_raises_nothing(
+    cluster: Embedded, topic: str, name: str, error: Exception
+) -> None:
+    with cluster.client(f"p{name}") as publisher:
+        publisher.configure(topic, keep="ever")
+        publisher.put(topic, b"x")
+
+    async def run() -> None:
+        async with cluster.async_client(name) as client:
+            await client.subscribe(topic, start="earliest")
+            replays: list[int] = []
+            errors = [error]
+
+            async def handle(message: Message, transaction: Transaction) -> None:
+                replays.append(message.replay)
+                if errors:
+                    sought.set()
+                    await moved.wait()
+                    raise errors.pop()
+
+            sought, moved = asyncio.Event(), asyncio.Event()
+            running = asyncio.create_task(client.process(topic, handle, timeout=PATIENCE, max=1))
+            await asyncio.wait_for(sought.wait(), PATIENCE)
+            await client.seek(topic, "earliest")
+            moved.set()
+            assert await running == 1, "the message comes again at once, in the replay"
+            assert (replays, client.dead_letters()) == ([0, 1], [])
+
+    asyncio.run(run())
+
+
+def test_a_handler_that_puts_off_after_an_unsubscribe_ends_the_call_by_the_reason(
+    cluster: Embedded, topic: str, name: str
+) -> None:
+    async def run() -> None:
+        async with cluster.async_client(name) as client:
+            await client.subscribe(topic)
+            await client.put(topic, b"x")
+
+            async def handle(message: Message, transaction: Transaction) -> None:
+                await client.unsubscribe(topic)
+                raise Later(1.0)
+
+            with pytest.raises(NotSubscribed):
+                await client.process(topic, handle, timeout=PATIENCE, hold="none")
+
+    asyncio.run(run())
+
+
+def test_a_message_that_waited_before_a_new_place_holds_up_nothing_behind_that() -> None:
+    cursor = Cursor(dict)
+    cursor.begin((LOG, 0))
+    cursor.retry = Retry((LOG, 1), 3000.0, met=True)
+    assert cursor.gated(0.0)
+    cursor.begin((LOG, 5))  # The log up to there was lost, or given up.
+    assert not cursor.gated(0.0)
+
+
+# Two calls on one topic
+
+
+def test_a_call_does_not_poll_for_a_due_message_while_another_call_has_one_in_hand(
+    cluster: Embedded, topic: str, name: str
+) -> None:
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put(topic, b"off")
+        client.put(topic, b"now")
+        dues: list[float] = []
+
+        def handle(message: Message, transaction: Transaction) -> None:
+            gets = client._calls.gets
+            sub = gets.core.subscriptions[topic]
+            dues.append(gets._next_due([sub]))
+            if message.body == b"off":
+                raise Later(0.0)
+
+        for _ in range(3):
+            client.process(topic, handle, timeout=PATIENCE, max=1, hold="none")
+        sub = client._calls.gets.core.subscriptions[topic]
+        assert client._calls.gets._next_due([sub]) < inf, "the message that was put off is due"
+        assert dues == [inf] * 3
+
+
+# Patterns
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_leaving_a_pattern_gives_up_the_messages_that_wait(
+    cluster: Embedded, topic: str, name: str, again: bool
+) -> None:
+    def put_off(message: Message, transaction: Transaction) -> None:
+        raise Later(0.0)
+
+    with cluster.client(name) as client:
+        client.subscribe(f"{topic}.*")
+        client.put(f"{topic}.a", b"off")
+        assert client.process(f"{topic}.*", put_off, timeout=PATIENCE, max=1, hold="none") == 1
+        waiting = client._session.core.waiting
+        assert len(waiting) == 1
+        if again:
+            client.subscribe(f"{topic}.*", fresh=True)
+        else:
+            client.unsubscribe(f"{topic}.*")
+        assert len(waiting) == 0
+        assert list(client._session.store.waiting()) == []
+
+
+# Dead letters
+
+
+def test_a_client_that_handles_its_own_topic_of_letters_puts_none_of_them_there_again(
+    cluster: Embedded, topic: str, name: str
+) -> None:
+    with cluster.client(name, dead_letters="topic") as client:
+        own = letters_topic(name)
+        client.subscribe(topic)
+        client.subscribe(own)
+        client.put(topic, b"x")
+        assert client.process(topic, reject, timeout=PATIENCE) == 1
+        assert client.process(own, reject, timeout=PATIENCE) == 1
+        assert client.unfinished(own) == 0
+        assert [letter.topic for letter in client.dead_letters()] == [topic, own]
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("where", ["table", "topic"])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FileNotFoundError(os.fsdecode(b"caf\xe9")), "FileNotFoundError: caf\\udce9"),
+        (Reject(os.fsdecode(b"caf\xe9")), "caf\\udce9"),
+        (Speechless(), "Speechless: its text cannot be read"),
+    ],
+)
+def test_an_error_with_any_text_makes_a_dead_letter(
+    cluster: Embedded, topic: str, name: str, error: Exception, text: str, where: str
+) -> None:
+    def handle(message: Message, transaction: Transaction) -> None:
+        raise error
+
+    with cluster.client(name, settings=ClientSettings(handler_attempts=1, dead_letters=where)) as client:
+        client.subscribe(topic)
+        client.put(topic, b"x")
+        assert client.process(topic, handle, timeout=PATIENCE) == 1
+        (letter,) = client.dead_letters()
+        assert letter.error == text
+
+
+def test_a_command_that_is_interrupted_leaves_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: Path) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(letter_requests, "_appears", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        letter_requests.ask(tmp_path / "c.db", {"purge": 0.0})
+    assert not list(tmp_path.glob("c.requests/*"))
+
+
+def test_a_request_that_a_killed_command_left_is_not_carried_out_later(
+    cluster: Embedded, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.client("c", directory=tmp_path) as client:
+        client.subscribe(topic)
+        client.put(topic, b"x")
+        assert client.process(topic, reject, timeout=PATIENCE) == 1
+        folder = letter_requests.folder_of(Path(client.path))
+        folder.mkdir()
+        (folder / f"{1:020}-00000000.json").write_text('{"purge": 0, "topic": null}', encoding="utf-8")
+        client._calls.gets.requests.at = 0.0  # type: ignore[union-attr]
+        assert client.process(topic, reject, timeout=0.0) == 0
+        assert len(client.dead_letters()) == 1
+        assert not list(folder.iterdir())
