@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from math import inf
 from pathlib import Path
+from shutil import copytree
+from typing import Any
 
 import pytest
 
 from pubsub import Later, Reject
+from pubsub.base.clock import SystemClock
 from pubsub.client import Message, Transaction
 from pubsub.client.core.cursor import Cursor
 from pubsub.client.core.waiting import Retry
+from pubsub.client.flows.serving import LOOK_SECONDS
 from pubsub.client.storage import letter_requests
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import NotSubscribed
+from pubsub.errors import NotSubscribed, StateCopied
 from pubsub.protocol.names import letters_topic
 from tests.client.opened import PATIENCE, names
 
@@ -215,3 +220,63 @@ def test_a_request_that_a_killed_command_left_is_not_carried_out_later(
         assert client.process(topic, reject, timeout=0.0) == 0
         assert len(client.dead_letters()) == 1
         assert not list(folder.iterdir())
+
+
+# Copies of a state directory
+
+
+def test_a_copied_directory_does_not_handle_its_waiting_messages_once_more(
+    cluster: Embedded, tmp_path: Path, topic: str, name: str
+) -> None:
+    handled: list[bytes] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        if message.body == b"off" and message.attempts == 1:
+            raise Later(0.0)
+        handled.append(message.body)
+
+    with cluster.client(name, directory=tmp_path / "one") as client:
+        client.subscribe(topic)
+        client.put(topic, b"off")
+        assert client.process(topic, handle, timeout=PATIENCE, max=1, hold="none") == 1
+    copytree(tmp_path / "one", tmp_path / "two")
+    with cluster.client(name, directory=tmp_path / "one") as client:
+        client.put(topic, b"on")
+        while len(handled) < 2:
+            client.process(topic, handle, timeout=PATIENCE, max=1, hold="none")
+    with cluster.client(name, directory=tmp_path / "two") as copy, pytest.raises(StateCopied):
+        copy.process(topic, handle, timeout=PATIENCE, hold="none")
+    assert sorted(handled) == [b"off", b"on"]
+
+
+class Shifted(SystemClock):
+    """A wall clock that a test sets."""
+
+    shift = 0.0
+
+    def wall(self) -> float:
+        return time.time() + self.shift
+
+
+def test_a_worker_handles_a_call_that_is_due_at_its_start_without_a_further_call(cluster: Embedded, name: str) -> None:
+    asked: list[bytes] = []
+    service, clock = f"service{name}", Shifted()
+
+    def put_off(request: Any, transaction: Transaction) -> bytes:
+        asked.append(request.body)
+        raise Later(3000.0)
+
+    def answer(request: Any, transaction: Transaction) -> bytes:
+        return b"done"
+
+    with cluster.client(f"{name}caller") as caller:
+        with cluster.client(name, clock=clock) as worker:
+            caller.request(service, b"x", id="x")
+            while not asked:
+                assert worker.serve(service, put_off, timeout=0.2) == 0
+        clock.shift = 3001.0
+        with cluster.client(name, clock=clock) as worker:
+            begun = time.monotonic()
+            assert worker.serve(service, answer, timeout=PATIENCE, max=1) == 1
+            assert time.monotonic() - begun < LOOK_SECONDS
+        assert caller.reply("x", timeout=PATIENCE).body == b"done"

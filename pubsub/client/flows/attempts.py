@@ -40,7 +40,7 @@ from pubsub.client.core.waiting import ALL, KEY, Retry, Waiting, backoff
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.errors import NotAllowed, PubsubError, TooLarge
+from pubsub.errors import PubsubError, TooLarge
 from pubsub.protocol import Position, encode_headers
 from pubsub.protocol.names import letters_topic
 
@@ -158,7 +158,7 @@ class Attempts:
         """Return the waiting message that is due. Messages of the service have every second turn, if they may."""
         waiting, now = self.session.core.waiting, self.session.now
         row = waiting.next(sub.topic, now)
-        if row is None or not isinstance(sub.failure, NotAllowed | None):
+        if row is None or not sub.may_retry:
             return None
         if sub.topic in waiting.served and sub.available and self.gets.is_free(sub, hold, now):
             waiting.served.discard(sub.topic)
