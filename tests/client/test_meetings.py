@@ -21,7 +21,7 @@ from pubsub.client.flows.serving import LOOK_SECONDS
 from pubsub.client.storage import letter_requests
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import NotSubscribed, StateCopied
+from pubsub.errors import CallerError, NotSubscribed, StateCopied
 from pubsub.protocol.names import letters_topic
 from tests.client.opened import PATIENCE, names
 
@@ -147,6 +147,20 @@ def test_leaving_a_pattern_gives_up_the_messages_that_wait(
             client.unsubscribe(f"{topic}.*")
         assert len(waiting) == 0
         assert list(client._session.store.waiting()) == []
+
+
+def test_a_topic_of_a_pattern_is_sought_by_its_own_name(cluster: Embedded, topic: str, name: str) -> None:
+    with cluster.client(name) as client:
+        client.configure(f"{topic}.a", keep="ever")
+        client.subscribe(f"{topic}.*")
+        client.put(f"{topic}.a", b"x")
+        assert [client.get(f"{topic}.*", timeout=PATIENCE).replay] == [0]  # type: ignore[union-attr]
+        with pytest.raises(CallerError, match="by its own name"):
+            client.seek(f"{topic}.*", "earliest")
+        assert client.seek(f"{topic}.a", "earliest") == 1
+        found = client.get(f"{topic}.*", timeout=PATIENCE)
+        assert found is not None
+        assert (found.body, found.replay) == (b"x", 1)
 
 
 # Dead letters
