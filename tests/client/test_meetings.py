@@ -163,6 +163,26 @@ def test_a_topic_of_a_pattern_is_sought_by_its_own_name(cluster: Embedded, topic
         assert (found.body, found.replay) == (b"x", 1)
 
 
+def test_a_renewal_begins_patterns_anew_as_it_does_topics(cluster: Embedded, topic: str, name: str) -> None:
+    with cluster.client(name) as client:
+        client.subscribe(f"{topic}.*")
+        client.subscribe(f"else{topic}.*")
+        client.put(f"{topic}.a", b"old")
+        assert client.get(f"{topic}.*", timeout=PATIENCE) is not None
+        before = {pattern: (number, stamp) for pattern, _, _, number, stamp in client._session.store.patterns()}
+        client.renew()
+        assert [on for _, on, *_ in client._session.store.patterns()] == [True, True]
+        client.subscribe(f"{topic}.*")  # Each proxy confirms it.
+        client.subscribe(f"else{topic}.*")
+        client.put(f"{topic}.b", b"new")
+        for message in client.messages(f"{topic}.*", timeout=PATIENCE):
+            if message.body == b"new":
+                break
+        for pattern, on, settled, number, stamp in client._session.store.patterns():
+            assert (on, settled) == (True, True)
+            assert (number > before[pattern][0], stamp > before[pattern][1]) == (True, True), pattern
+
+
 # Dead letters
 
 
