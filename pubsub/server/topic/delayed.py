@@ -66,7 +66,7 @@ class Delayed:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def add(self, row: Waiting) -> None:
+    def hold(self, row: Waiting) -> None:
         self.rows[row.key] = row
         self.size += row.size
         self.records += row.records
@@ -81,7 +81,7 @@ class Delayed:
     def take(self, its: Delayed) -> None:
         """Add rows that stay on their own shelves."""
         for row in its.rows.values():
-            self.add(row)
+            self.hold(row)
         self.shelves += its.shelves
 
     def first(self) -> Waiting | None:
@@ -114,5 +114,5 @@ def delayed_of(rows: Iterable[Waiting], shelves: tuple[int, ...] = ()) -> Delaye
     """Return the rows of a topic as loaded."""
     delayed = Delayed(shelves=shelves)
     for row in rows:
-        delayed.add(row)
+        delayed.hold(row)
     return delayed

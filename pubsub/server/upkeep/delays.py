@@ -102,7 +102,7 @@ class Delays:
     @staticmethod
     def _hold(topic: Topic, row: Waiting) -> None:
         """Keep a row. Its publisher's `last` moves, so that a repeat is a duplicate."""
-        topic.delayed.add(row)
+        topic.delayed.hold(row)
         topic.reach(row.publisher, row.last)
 
     def look_at(self, topic: Topic, now: float) -> None:
@@ -263,7 +263,7 @@ class Delays:
         (shelf,) = delayed.shelves
         for one in rows:
             publisher, size = state.publishers.number(one.publisher), len(one.body)
-            delayed.add(Waiting(one.due, publisher, one.counter, one.count, one.checksum, size, shelf))
+            delayed.hold(Waiting(one.due, publisher, one.counter, one.count, one.checksum, size, shelf))
             state.uncommitted.rows.append(
                 c.DelayedKept(shelf, one.due, publisher, one.counter, one.count, one.checksum, one.body)
             )
