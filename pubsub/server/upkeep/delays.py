@@ -150,18 +150,19 @@ class Delays:
                 continue
             del self._at[name]
             topic = self._state.topics.get(name)
-            if topic is None or topic.frozen or topic.delayed.first() is None:
+            if topic is None or topic.delayed.first() is None:
                 continue
-            if not self._sole_owner.ask(name, Delivering(name)):
+            # A frozen topic may be taken back, so it stays in the heap.
+            if topic.frozen or not self._sole_owner.ask(name, Delivering(name)):
                 self._push(name, now + ROUND_SECONDS)
         return self._discard() if self._discarded else []
 
     def decided(self, name: str, sole_owner: bool, now: float) -> None:
         """Append due rows of a topic if this server is its sole owner."""
         topic = self._state.topics.get(name)
-        if topic is None or topic.frozen:
+        if topic is None:
             return
-        if not sole_owner or self._state.full:
+        if not sole_owner or self._state.full or topic.frozen:
             self._state.counters["delayed_held_up"] += not sole_owner
             self._push(name, now + ROUND_SECONDS)
             return
