@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
-from pubsub.errors import CallerError, NotNow, Refused
+from pubsub.errors import CallerError, InvalidName, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
-from pubsub.protocol.names import check_topic, is_service_topic
+from pubsub.protocol.names import check_new_topic, check_topic, is_service_topic
 from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR, PARSERS, SETTINGS, encode_settings
 
@@ -55,6 +55,10 @@ class TopicSettings:
     own: Mapping[str, str] = field(default_factory=dict)
     expire: str = "never"
 
+    def __str__(self) -> str:
+        expire = "" if self.expire == "never" else f" expire={self.expire}"
+        return f"keep={self.keep} drop={self.drop}{expire}"
+
 
 class SettingTexts(TypedDict, total=False):
     """The texts of settings to change; one that is missing or None keeps its value."""
@@ -75,7 +79,7 @@ class OtherSettings(NotNow):
         self.present = present
         super().__init__(
             f"topic {present.topic} has other settings meanwhile (version {present.version or 'none'}:"
-            f" keep={present.keep} drop={present.drop}); look at them and repeat the change"
+            f" {present}); look at them and repeat the change"
         )
 
 
@@ -127,7 +131,9 @@ def change_settings(
     Raises:
         OtherSettings: the settings have another version than `base`, or others change them all the time.
         CallerError: a setting has conflicting values, and no value is given for it.
+        InvalidName: there is no such topic, and the name of a new one is not allowed.
     """
+    _check_creatable(proxies, sender, topic)
     present = TopicSettings(topic, "none", "never", base or "")
     if base and None in values.values():
         present = read_settings(proxies, sender, topic)
@@ -140,6 +146,16 @@ def change_settings(
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
+
+
+def _check_creatable(proxies: Proxies, sender: str, topic: str) -> None:
+    """Refuse a name that no put could use, such as a pattern. An old topic of such a name has its settings changed."""
+    try:
+        check_new_topic(topic)
+    except InvalidName:
+        if not read_settings(proxies, sender, topic).sources:
+            reason = "* > # and a leading _ or $ are reserved; [[topics]] of a server's configuration is for patterns"
+            raise InvalidName("topic", topic, reason) from None
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
