@@ -7,6 +7,7 @@ from random import Random
 
 from tests.simulation.families import EXCUSES, families, families_split
 from tests.simulation.fate import Fate, complete, draw
+from tests.simulation.focus import settings_split
 from tests.simulation.simulation import simulate
 
 SEEDS = (0, 2, 5)
@@ -37,3 +38,10 @@ def test_entries_are_made_and_ended_and_topics_are_merged_and_nothing_is_found()
         for name in counters:
             counters[name] += result.counters.get(name, 0)
     assert all(counters.values()), counters
+
+
+def test_a_topic_that_the_client_leaves_is_joined_again_however_late_the_answer_to_that_is() -> None:
+    """No call waits for the answer to a request to leave; the look for matching topics asks again."""
+    for seed in (310, 325):
+        result = simulate(seed, replace(settings_split(seed), families=2, drops=False, tight=False))
+        assert result.violations == [], f"seed {seed} of settings_split with patterns"

@@ -286,6 +286,8 @@ class Families:
         if leaving:  # An answer to the request to leave may be here and wait for its commit: ask again after it.
             fresh = [topic for topic in fresh if topic not in leaving]
             family.known, family.list_at = 0, now + LEAVE_SECONDS
+            for topic in leaving:  # No call may wait for that answer any more.
+                core.settle(known[topic], max(family.want_until, now + TRY_SECONDS))
         room = PATTERN_TOPICS_MAX - sum(sub.joined > 0 and sub.intent.on for sub in known.values())
         family.left_out = len(fresh) > room
         fresh = fresh[: max(0, room)]
