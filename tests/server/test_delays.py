@@ -5,6 +5,7 @@ The rules are those of docs/explanation/delay.md, DM2, DM3, DM4, DM5, DM6 and DM
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -118,6 +119,23 @@ def test_without_sole_ownership_due_messages_wait_and_nothing_is_delivered(stage
     stage.sole_owner = True
     stage.sleep(2)
     assert take(stage, "bob") == [b"later"]
+
+
+def test_a_delivered_message_that_nobody_needs_is_deleted(stage: Stage) -> None:
+    put(stage, 300, 1, 0, b"later")
+    stage.sleep(301)
+    assert stage.core.state.topics["t"].open.end == 2
+    stage.sleep(3600)
+    assert stage.core.state.topics["t"].open.low == 2
+
+
+def test_a_topic_that_delivered_messages_bring_near_its_limit_is_watched(tmp_path: Path) -> None:
+    with closing(Stage(tmp_path, backlog_bytes_max=1_000)) as stage:
+        stage.subscribe("bob", "t", 5)
+        put(stage, 5, 1, 0, b"x" * 900)
+        assert "t" not in stage.core.backlogs.watched
+        stage.sleep(6)
+        assert "t" in stage.core.backlogs.watched
 
 
 def test_a_restart_keeps_what_waits(stage: Stage) -> None:
