@@ -14,7 +14,7 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, SETTINGS, parse_keep
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, LATEST, SETTINGS, TOMBSTONES_FORM, parse_keep
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -30,7 +30,8 @@ def set_settings(
     values: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=VALUE…", help=f"keep={KEEP_FORM}; drop={DROP_FORM}. An empty value is the default."
+            metavar="NAME=VALUE…",
+            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; tombstones={TOMBSTONES_FORM}. An empty value is the default.",
         ),
     ],
     base: Annotated[
@@ -63,7 +64,8 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     lets_go = not _keeps_as_much_as(keep, present.keep)
     sentences = []
     if lets_go:
-        sentences.append(f"{name} keeps {present.keep} now. Acknowledged messages beyond keep={keep or 'none'} go.")
+        goes = "older messages of each key go" if _is_latest(keep) else f"messages beyond keep={keep or 'none'} go"
+        sentences.append(f"{name} keeps {present.keep} now. Acknowledged {goes}.")
     if drop not in {"", "never"} and (lets_go or drop != present.drop):
         sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
     return " ".join(sentences)
@@ -73,6 +75,13 @@ def _keeps_as_much_as(new: str, old: str) -> bool:
     """Return True if one text of `keep` lets nothing go that the other keeps; False if either cannot be read here."""
     try:
         return new == old or parse_keep(new).keeps_as_much_as(parse_keep(old))
+    except ValueError:
+        return False
+
+
+def _is_latest(keep: str) -> bool:
+    try:
+        return parse_keep(keep) == LATEST
     except ValueError:
         return False
 
@@ -108,8 +117,9 @@ def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0,
 
 
 def _print(found: TopicSettings, as_json: bool) -> None:
-    facts = {"keep": found.keep, "drop": found.drop, "version": found.version, "conflict": found.conflict}
-    lines = [f"{found.topic}: keep={found.keep} drop={found.drop} (version {found.version or 'none'})"]
+    facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict")}
+    tombstones = f" tombstones={found.tombstones}" if _is_latest(found.keep) else ""
+    lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{tombstones} (version {found.version or 'none'})"]
     if found.conflict:
         lines.append(
             "two servers had different settings when they merged this topic, and both stay in force: set the right ones"

@@ -208,10 +208,16 @@ class AsyncClient(ClientBase):
         return await asyncio.to_thread(self._topic_settings.settings_of, topic)
 
     async def configure(
-        self, topic: str, *, keep: str | None = None, drop: str | None = None, base: str | None = None
+        self,
+        topic: str,
+        *,
+        keep: str | None = None,
+        drop: str | None = None,
+        base: str | None = None,
+        tombstones: str | None = None,
     ) -> TopicSettings:
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base)
+        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base, tombstones)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""

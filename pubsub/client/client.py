@@ -230,7 +230,13 @@ class Client(ServiceCalls):
         return self._topic_settings.settings_of(topic)
 
     def configure(
-        self, topic: str, *, keep: str | None = None, drop: str | None = None, base: str | None = None
+        self,
+        topic: str,
+        *,
+        keep: str | None = None,
+        drop: str | None = None,
+        base: str | None = None,
+        tombstones: str | None = None,
     ) -> TopicSettings:
         """Change the settings of a topic, and return those in force. A topic that does not exist is created.
 
@@ -238,9 +244,11 @@ class Client(ServiceCalls):
             topic: as for `put`.
             keep: how much stays although every subscriber has acknowledged it: `none`, `ever`, or an age (`7d`), bytes
                 (`10GiB`) and a number (`1000 records`), separated by commas. Any of several amounts lets a message go.
+                `latest`: the last message of each key stays, and a message without a key.
             drop: beyond what a message goes although a subscriber has not acknowledged it: `never`, an age or bytes.
                 The subscriber gets `DataLoss`. It takes nothing that `keep` still keeps.
             base: change these settings only if they have this version; None: the present ones.
+            tombstones: with `keep=latest`, how long an empty message, which deletes its key, stays; at least `1h`.
 
         Raises:
             InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
@@ -249,7 +257,7 @@ class Client(ServiceCalls):
             Unavailable: no answer came in time; the change may still be in force. Repeat it.
             Refused: a proxy or server has a release without settings.
         """
-        return self._topic_settings.configure(topic, keep, drop, base)
+        return self._topic_settings.configure(topic, keep, drop, base, tombstones)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.

@@ -13,7 +13,7 @@ from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_topic, is_service_topic
-from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import OR, PARSERS, SETTINGS, encode_settings
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -33,12 +33,13 @@ class TopicSettings:
 
     Attributes:
         topic: its name.
-        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`; `none` by default. After
-            a conflict several values, joined by " or ".
+        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`; `none` by default.
+            `latest` keeps the last message of each key. After a conflict several values, joined by " or ".
         drop: beyond what an unacknowledged message is dropped; `never` by default. After a conflict as `keep`.
         version: the ID of these settings; "" if they were never changed.
         conflict: True if two servers merged the topic with different settings. Both values stay in force, and a message
             goes when each lets it go. The next change ends it.
+        tombstones: with `keep=latest`, how long the deletion of a key stays, at least `1h`; `1d` by default.
     """
 
     topic: str
@@ -46,6 +47,7 @@ class TopicSettings:
     drop: str
     version: str = ""
     conflict: bool = False
+    tombstones: str = "1d"
 
 
 class OtherSettings(NotNow):
@@ -73,7 +75,7 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
     check_topic(topic)
     if is_service_topic(topic):
         raise CallerError(f"{topic} belongs to a service, and its topics have no settings")
-    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+    for name, parse in PARSERS.items():
         value = values.get(name)
         if value is not None and not isinstance(value, str):
             raise CallerError(f"{name} is a text, not {type(value).__name__}")
@@ -137,8 +139,8 @@ def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
 def _read(topic: str, status: Status) -> TopicSettings:
     try:
         facts: Any = json.loads(bytes(status.body))
-        keep, drop = OR.join(facts["keep"]), OR.join(facts["drop"])
-        return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]))
+        keep, drop, tombstones = (OR.join(facts[name]) for name in SETTINGS)
+        return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]), tombstones)
     except (ValueError, KeyError, TypeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
@@ -159,8 +161,10 @@ class SettingsCalls:
         with self._proxies() as proxies:
             return read_settings(proxies, self._session.name, topic)
 
-    def configure(self, topic: str, keep: str | None, drop: str | None, base: str | None) -> TopicSettings:
-        values = {"keep": keep, "drop": drop}
+    def configure(
+        self, topic: str, keep: str | None, drop: str | None, base: str | None, tombstones: str | None
+    ) -> TopicSettings:
+        values = {"keep": keep, "drop": drop, "tombstones": tombstones}
         check_settings(topic, values)
         with self._proxies() as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, TOMBSTONES_FORM
 
 Schema = dict[str, Any]
 
@@ -282,11 +282,13 @@ class TopicSettings(Shape):
     drop: Annotated[str, Meta(description="The amount beyond which a message goes although a subscriber needs it.")]
     version: Annotated[str, Meta(description="ID of these settings; empty if they were never changed.")]
     conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
+    tombstones: Annotated[str, Meta(description="With `keep=latest`, how long the deletion of a key stays.")]
 
 
 class SettingsWanted(Shape):
     keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: none. Left out: unchanged.")] = UNSET
     drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: never. Left out: unchanged.")] = UNSET
+    tombstones: Annotated[Text, Meta(description=f"{TOMBSTONES_FORM}; empty: 1d. Left out: unchanged.")] = UNSET
 
 
 class Unsubscribed(Shape):

@@ -1,9 +1,10 @@
 """The settings of a topic, as their texts: how much of it is kept, and when unacknowledged messages are dropped.
 
     keep    how much stays although every subscriber has acknowledged it
-            none | ever | amounts separated by commas: an age, bytes, records
+            none | ever | latest | amounts separated by commas: an age, bytes, records
     drop    the amount beyond which a message goes although a subscriber has not acknowledged it
             never | an age, bytes, or both separated by a comma
+    tombstones  with keep=latest: how long the deletion of a key stays, at least an hour
 
 Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
@@ -29,7 +30,7 @@ _RECORDS: Final = re.compile(r"([0-9]{1,18}) ?records?")
 TEXT_MAX: Final = 200
 """Most characters of one setting."""
 
-SETTINGS: Final = ("keep", "drop")
+SETTINGS: Final = ("keep", "drop", "tombstones")
 """The names of the settings."""
 
 NOT_SOLE_OWNER: Final = "not sole owner"
@@ -38,7 +39,8 @@ NOT_SOLE_OWNER: Final = "not sole owner"
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
 
-KEEP_FORM: Final = "none, ever, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+KEEP_FORM: Final = "none, ever, latest, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+TOMBSTONES_FORM: Final = "an age such as 1d, at least 1h"
 DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
 
 _Amount = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -51,11 +53,13 @@ class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
         age: microseconds; None: no age lets a record go.
         size: bytes of the records after it; None as before.
         records: number of the records after it; None as before.
+        latest: True if a record with a key goes once a later record of the same key follows it.
     """
 
     age: _Amount | None = None
     size: _Amount | None = None
     records: _Amount | None = None
+    latest: bool = False
 
     @property
     def counts(self) -> bool:
@@ -65,11 +69,21 @@ class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     def keeps_as_much_as(self, other: Amount) -> bool:
         """Return True if it lets nothing go that the other amount keeps."""
         parts = ((self.age, other.age), (self.size, other.size), (self.records, other.records))
-        return other == NONE or all(mine is None or (its is not None and mine >= its) for mine, its in parts)
+        if other in (NONE, self):
+            return True
+        return not self.latest and all(mine is None or (its is not None and mine >= its) for mine, its in parts)
 
 
 EVER: Final = Amount()
 """Nothing goes."""
+
+LATEST: Final = Amount(latest=True)
+"""Of each key, the last record stays. A record without a key stays, too."""
+
+TOMBSTONES: Final = 86_400 * 10**6
+"""Default of `tombstones` (microseconds)."""
+
+TOMBSTONES_MIN: Final = 3600 * 10**6
 
 NONE: Final = Amount(age=0)
 """A record goes as soon as every subscriber has acknowledged it."""
@@ -81,14 +95,25 @@ def parse_keep(text: str) -> Amount:
     Raises:
         ValueError: it has another form; the message is the form.
     """
-    if text == "latest":
-        raise ValueError(f"{KEEP_FORM}; this release cannot keep the latest record of each key")
-    return {"none": NONE, "": NONE, "ever": EVER}.get(text) or _parse(text, KEEP_FORM, records=True)
+    return {"none": NONE, "": NONE, "ever": EVER, "latest": LATEST}.get(text) or _parse(text, KEEP_FORM, records=True)
 
 
 def parse_drop(text: str) -> Amount:
     """Parse the text of `drop`. Raises ValueError as `parse_keep` does."""
     return EVER if text in {"never", ""} else _parse(text, DROP_FORM, records=False)
+
+
+def parse_tombstones(text: str) -> int:
+    """Parse the text of `tombstones` (microseconds). Raises ValueError as `parse_keep` does."""
+    match = _AGE.fullmatch(text or "1d")
+    age = int(match[1]) * _AGES[match[2]] if match else 0
+    if not TOMBSTONES_MIN <= age <= NUMBER_MAX:
+        raise ValueError(TOMBSTONES_FORM)
+    return age
+
+
+def format_tombstones(age: int) -> str:
+    return _shortest(age, {unit: _AGES[unit] for unit in "smhd"}, "")
 
 
 def _parse(text: str, form: str, *, records: bool) -> Amount:
@@ -100,7 +125,7 @@ def _parse(text: str, form: str, *, records: bool) -> Amount:
         found[name] = number
     if len(text) > TEXT_MAX:
         raise ValueError(form)
-    return Amount(**found)
+    return Amount(found.get("age"), found.get("size"), found.get("records"))
 
 
 def _part(text: str) -> tuple[str, int]:
@@ -114,7 +139,7 @@ def _part(text: str) -> tuple[str, int]:
 
 
 def format_keep(amount: Amount) -> str:
-    return {NONE: "none", EVER: "ever"}.get(amount) or _format(amount)
+    return {NONE: "none", EVER: "ever", LATEST: "latest"}.get(amount) or _format(amount)
 
 
 def format_drop(amount: Amount) -> str:
@@ -138,6 +163,14 @@ def _shortest(number: int, units: dict[str, int], ending: str) -> str:
     return f"{number // units[unit]}{unit}{ending}"
 
 
+PARSERS: Final[dict[str, Callable[[str], object]]] = {
+    "keep": parse_keep,
+    "drop": parse_drop,
+    "tombstones": parse_tombstones,
+}
+"""The parser of each setting's text; it raises ValueError with the form."""
+
+
 def encode_settings_in_force(version: str, stamp: int, texts: Mapping[str, Sequence[str]], conflict: bool) -> bytes:
     """Return the body of the answer to CONFIGURE and SETTINGS."""
     facts = {"version": version, "stamp": stamp, **texts, "conflict": conflict}
@@ -149,8 +182,8 @@ def encode_settings(values: dict[str, str]) -> bytes:
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
-def decode_settings(body: bytes) -> tuple[Amount, Amount]:
-    """Read the body of CONFIGURE: `keep` and `drop`. A missing setting has its default.
+def decode_settings(body: bytes) -> tuple[Amount, Amount, int]:
+    """Read the body of CONFIGURE: `keep`, `drop` and `tombstones` (microseconds). A missing setting has its default.
 
     Raises:
         DecodeError: a setting is unknown here, or its text has another form.
@@ -163,9 +196,10 @@ def decode_settings(body: bytes) -> tuple[Amount, Amount]:
         raise DecodeError("the settings are not JSON with a text for each name")
     if unknown := sorted(values.keys() - set(SETTINGS)):
         raise DecodeError(f"a topic has no setting {unknown[0][:40]!r} in this release")
-    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+    for name, parse in PARSERS.items():
         try:
             parse(values.get(name, ""))
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    return parse_keep(values.get("keep", "")), parse_drop(values.get("drop", ""))
+    texts = (values.get(name, "") for name in SETTINGS)
+    return parse_keep(next(texts)), parse_drop(next(texts)), parse_tombstones(next(texts))

@@ -48,7 +48,7 @@ from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
-from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
+from pubsub.server.ownership.sole_owner import Compacting, SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
@@ -198,6 +198,8 @@ class ServerCore:
         for operation, sole in self.sole_owner.decided():
             if isinstance(operation, Trimming):
                 self.retention.decided(operation, sole, now)
+            elif isinstance(operation, Compacting):
+                self.retention.compaction.decided(operation, sole, now)
             elif sole:
                 self._dispatch(operation.origin, operation.request, now, sole_owner=True)
             else:

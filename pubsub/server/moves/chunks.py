@@ -26,6 +26,7 @@ from pubsub.protocol.names import HEX, ID
 from pubsub.server.moves import json_chunks
 from pubsub.server.topic import subscription as stored
 from pubsub.server.topic.commits import UNREADABLE
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
@@ -166,9 +167,10 @@ class Configured(_Part):
 
 
 class Removed(_Part):
-    """The note of the records that went. It is left out where the low end of a log shows the same."""
+    """The records that went. This part is left out where the low end of a log shows the same."""
 
     removal: Removal
+    compacted: dict[LogId, Parts] = {}
 
 
 Part = Described | Configured | Removed | Batches | Staged | Watermark | Last | Subscriptions
@@ -218,6 +220,11 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     return (encode(part, form) for part in _parts(topic, reader, publishers, form))
 
 
+def needs(topic: Topic) -> int:
+    """Return the form of chunks that the receiver of a topic must read."""
+    return 1 if topic.settings == DEFAULTS and not topic.compacted else READS
+
+
 def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int) -> Iterator[Part]:
     said = describe(topic, publishers)
     logs = {log.id: LogRow(log.low, log.end, log.total, log.unknown) for log in said.logs.values()}
@@ -225,8 +232,8 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     if said.settings != DEFAULTS:
         yield Configured(said.settings)
     shown = said.removal == NOTHING or (said.removal == LET_GO and any(log.low > 1 for log in said.logs.values()))
-    if not shown and form >= READS:  # An earlier release merges without it.
-        yield Removed(said.removal)
+    if (not shown or said.compacted) and form >= READS:  # An earlier release merges without the note.
+        yield Removed(said.removal, said.compacted)
     for log in topic.logs.values():
         yield from _batches(log, reader, publishers)
     for stage in topic.stages.values():
@@ -328,7 +335,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
         case Configured():
             moving.settings = part.settings
         case Removed():
-            moving.removal = part.removal
+            moving.removal, moving.compacted = part.removal, part.compacted
         case Watermark():
             moving.watermarks.setdefault(part.number, {}).update(part.counters)
         case Last():

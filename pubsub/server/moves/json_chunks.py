@@ -48,7 +48,7 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
         case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
             return {"settings": to_builtins(part.settings)}
         case "Removed":
-            return {"removal": to_builtins(part.removal)}
+            return {"removal": to_builtins(part.removal), "compacted": to_builtins(part.compacted)}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -102,8 +102,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
-        case {"removal": removal}:
-            part = ["Removed", removal]
+        case {"removal": removal, "compacted": compacted}:
+            part = ["Removed", removal, compacted]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

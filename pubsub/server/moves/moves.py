@@ -18,7 +18,7 @@ from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.protocol.transfers import Merge, Transfer
-from pubsub.server.moves.chunks import READS, Batches, Staged, chunks
+from pubsub.server.moves.chunks import Batches, Staged, chunks, needs
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -28,7 +28,6 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import understood
 from pubsub.server.topic.merge import merge, outdated
-from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
@@ -70,7 +69,7 @@ class Moves:
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
             others=self._others,
-            needs=lambda name: 1 if state.topics[name].settings == DEFAULTS else READS,
+            needs=lambda name: needs(state.topics[name]),
         )
         self.receiving = Receiving(
             state.settings.id,
@@ -270,6 +269,8 @@ class Moves:
             if log.number not in incoming.opened:
                 rows.append(c.LogOpened(log.number, log.id, topic.number))
             rows.append(c.LogMerged(log.number, topic.number, log.low, log.end, log.total))
+            if log.id in other.compacted:
+                rows.append(c.LogCompacted(log.number, (), other.compacted[log.id]))
         for merged in sorted(other.merged - known - other.logs.keys()):
             number = state.new_log_number()
             rows.append(c.LogOpened(number, merged, topic.number, c.LogState.MERGED))

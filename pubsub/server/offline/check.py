@@ -47,6 +47,7 @@ from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
 from pubsub.server.storage.schema import APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
 from pubsub.server.storage.staged import body_of
+from pubsub.server.topic.compacted import Parts, count_left, miscounted, outside
 from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.topic import Log, Topic
 
@@ -314,6 +315,8 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
     base = log.number << OFFSET_BITS
     end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
     # Settings that drop let bodies go although a subscriber has not received them.
+    parts = topic.compacted.get(log.id, ())
+    left = [0] * len(parts)
     place, floor = log.low, OFFSET_MAX if topic.settings.dropped else topic.floors().get(log.id, OFFSET_MAX)
     for _ in range(PROBLEMS_MAX):
         torn = False
@@ -321,7 +324,10 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
             if row is None:
                 torn = True
                 break
-            place = _check_row(found, db, log, place, row, publishers, floor)
+            offset = int(row[0]) & _OFFSET
+            _missing(found, log, place, offset, parts)
+            count_left(parts, left, offset, int(row[1]))
+            place = _check_row(found, db, log, max(place, offset), row, publishers, floor)
         if not torn:
             break
         if not found.stops:
@@ -330,7 +336,15 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
         _lost(found, log, place, stop, "are on a damaged page of the file")
         place = stop
     if place < end:
-        _lost(found, log, place, end, "are missing")
+        _missing(found, log, place, end, parts)
+    if not found.stops:
+        for problem in miscounted(log.id, parts, left):
+            found.problems.add(problem)
+
+
+def _missing(found: TopicFound, log: Log, low: int, high: int, parts: Parts) -> None:
+    for first, stop in outside(parts, low, high):
+        _lost(found, log, first, stop, "are missing")
 
 
 def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
@@ -372,7 +386,8 @@ def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | 
                 return
             least = row[0] + 1
             if row[0] in copies:
-                yield repaired.find(db, row[0], row[0])
+                if (copy := repaired.find(db, row[0], row[0])) and copy[1]:
+                    yield copy
                 continue
             yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
     except (apsw.CorruptError, UnicodeDecodeError):
@@ -402,8 +417,6 @@ def _check_row(
     """
     key, count, publisher, _, _, checksum, _, body = row
     offset = int(key) & _OFFSET
-    if offset > place:
-        _lost(found, log, place, offset, "are missing")
     wrong = ""
     if not 0 < publisher < len(publishers) or not publishers[publisher]:
         wrong = "have a publisher that the store does not know"

@@ -72,7 +72,19 @@ class Trimming:
     drops: dict[str, int] = field(default_factory=dict)
 
 
-Operation = Parked | Trimming
+@dataclass(slots=True)
+class Compacting:
+    """A round of compaction of a topic, if this server is its sole owner.
+
+    Attributes:
+        generation: the topic's generation when the round was planned.
+    """
+
+    topic: str
+    generation: int
+
+
+Operation = Parked | Trimming | Compacting
 
 
 @dataclass(slots=True)

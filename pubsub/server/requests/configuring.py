@@ -45,7 +45,7 @@ class Configuring:
             state.replies.refuse(origin, "a service's topic has no settings")
             return
         try:
-            keep, drop = decode_settings(bytes(request.values))
+            values = decode_settings(bytes(request.values))
         except DecodeError as error:
             state.replies.refuse(origin, error.reason)
             return
@@ -60,7 +60,7 @@ class Configuring:
             state.replies.answer(origin, Outcome.FULL, reason=rejection)
         else:
             topic = topic or state.create(request.topic)
-            topic.configure(settings.changed(request.version, state.stamps.reading(now), keep, drop))
+            topic.configure(settings.changed(request.version, state.stamps.reading(now), *values))
             # Batches that the earlier settings let go may have to stay now.
             self._retention.forget(topic.name)
             self._retention.look_at(topic.name)

@@ -17,8 +17,9 @@ from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, read_removal, read_settings, read_spans
+from pubsub.server.storage.schema import RESTORED, read_parts, read_removal, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import Settings
@@ -150,6 +151,7 @@ class Loading:
         if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
             topic.settings = self._settings(row[0], title)
         topic.removal = self._removal(number, title)
+        topic.compacted = self._compacted(logs, title)
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
@@ -194,6 +196,18 @@ class Loading:
             return read_settings(text)
         except (ValueError, TypeError):
             raise StoreDamaged(str(self.path), f"topic {topic} has settings that cannot be read") from None
+
+    def _compacted(self, logs: Iterable[int], topic: str) -> dict[str, Parts]:
+        """Return the compacted parts of the logs with these numbers, by their IDs."""
+        out = {}
+        for log in logs:
+            row = self._row("select name, parts from compacted join log on id = log where log = ?", (log,))
+            try:
+                if row is not None:
+                    out[row[0]] = read_parts(row[1])
+            except (ValueError, TypeError):
+                raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
+        return out
 
     def _removal(self, number: int, topic: str) -> Removal:
         """Return the note of the records that went; the low end of a log, also of a used-up one, shows it too."""
@@ -290,7 +304,7 @@ class Loading:
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.
         damaged = max(self.reader.damaged, default=0)
         key = max(damaged, self._highest("batch", "key", LOGS_MAX << OFFSET_BITS))
-        log = max(self._highest("log", "id", LOGS_MAX), key >> OFFSET_BITS)
+        log = max(self._highest("log", "id", LOGS_MAX), self._highest("compacted", "log", LOGS_MAX), key >> OFFSET_BITS)
         return topic + 1, log + 1, self._highest("watermark", "id", NUMBERS_MAX) + 1
 
     def next_staged(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from pubsub.server.storage import staged
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span, read_rows, row_of
@@ -22,7 +23,10 @@ MEMBER: Final = "local"
 RESTORED: Final = "restored"
 """Value in the column `receiver` of a log that was ended because this store was restored."""
 
-ADDED: Final = ("create table if not exists removal (topic integer primary key, removal text not null)",)
+ADDED: Final = (
+    "create table if not exists removal (topic integer primary key, removal text not null)",
+    "create table if not exists compacted (log integer primary key, parts text not null)",
+)
 """Tables that a store of this format may lack, because it was made before them."""
 
 SCHEMA: Final = (
@@ -59,6 +63,7 @@ DESCRIBING: Final = (
     "topic",
     "topic_settings",
     "removal",
+    "compacted",
     "log",
     "publisher",
     "last",
@@ -105,6 +110,20 @@ def read_removal(text: str) -> Removal:
         ValueError: the text has another form.
     """
     return msgspec.json.decode(text, type=Removal)
+
+
+def write_parts(parts: Parts) -> str:
+    """Return the text form of the compacted parts of a log in a row."""
+    return msgspec.json.encode(parts).decode("ascii")
+
+
+def read_parts(text: str) -> Parts:
+    """Parse the text that `write_parts` made.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    return msgspec.json.decode(text, type=Parts)
 
 
 def read_spans(text: str) -> tuple[Span, ...]:

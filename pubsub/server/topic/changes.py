@@ -11,11 +11,12 @@ The rule is docs/explanation/cores-and-shells.md, A5.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pubsub.server.topic.compacted import Parts
+from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
@@ -24,54 +25,6 @@ if TYPE_CHECKING:
     from pubsub.protocol.batch import Buffer
 else:
     Buffer = memoryview  # A body read from a commit is a view into its bytes; a body to be written may be bytes too.
-
-
-class LogState(StrEnum):
-    """The state of a log in a store.
-
-    The values of states that a commit may carry are the words that earlier releases read there. `stored` is the word in
-    the store.
-    """
-
-    HELD = "held"
-    INCOMING = "incoming"
-    """The log is being received."""
-
-    MERGED = "absorbed"
-    """The log was merged here and no record of it is left; the store keeps its ID."""
-
-    ABANDONED = "dead"
-    """The log was another server's, and an operator abandoned it."""
-
-    GIVEN = "given"
-    """The log's topic went to another server."""
-
-    QUARANTINED = "quarantined"
-    """The log's topic is quarantined, because it came back after an operator had abandoned it."""
-
-    UNREADABLE = "unreadable"
-    """The state in the store is damaged; never stored."""
-
-    UNKNOWN = ""
-    """The log is unknown; never stored."""
-
-    @property
-    def stored(self) -> str:
-        """The value in the store's column `state`."""
-        return _STORED.get(self, self.value)
-
-    @property
-    def merged_here(self) -> bool:
-        """True if the log was begun or merged here."""
-        return self in {LogState.HELD, LogState.MERGED, LogState.GIVEN}
-
-    @property
-    def new(self) -> bool:
-        """True if another server may bring the log: it is neither ours nor abandoned."""
-        return self in {LogState.UNKNOWN, LogState.INCOMING}
-
-
-_STORED: Final = {LogState.MERGED: "merged", LogState.ABANDONED: "abandoned"}
 
 
 class _Change(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
@@ -186,6 +139,33 @@ class LogTrimmed(_Change):
     low: Number
     end: Number
     total: Number
+
+
+class LogCompacted(_Change):
+    """Compaction removes rows of a log; `BatchKept` stores again what stays of them.
+
+    Attributes:
+        gone: the first offset of each row.
+        parts: the parts of the log from which records are missing afterwards.
+    """
+
+    log: Number
+    gone: tuple[Number, ...]
+    parts: Parts
+
+
+class BatchKept(_Change):
+    """A run of records that compaction keeps of a batch; the fields are those of `BatchAppended`."""
+
+    log: Number
+    offset: Number
+    count: Number
+    publisher: Number
+    counter: Number
+    stamp: Number
+    checksum: Number
+    total: Number
+    body: Buffer
 
 
 class BodiesDropped(_Change):
@@ -401,6 +381,8 @@ Change = (
     | LogOpened
     | LogMerged
     | LogTrimmed
+    | LogCompacted
+    | BatchKept
     | BodiesDropped
     | LogUsedUp
     | BatchesDiscarded

@@ -23,6 +23,7 @@ from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.topic.changes import LogState
+from pubsub.server.topic.compacted import outside
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -67,6 +68,9 @@ class BatchReader(Protocol):
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
         """Return (offset, count, stamp, total) of up to `rows` batches from `offset` on."""
+
+    def backwards(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int]]:
+        """Return (offset, count, bytes) of up to `rows` batches that begin in [low, high), the newest first."""
 
     def staged(self, piece: int) -> bytes:
         """Return the bytes of a fragment that a sink staged."""
@@ -167,7 +171,7 @@ class _Walk:
         watermark = self._topic.watermarks.get(span.watermark, {})
         for batch in self._reader.batches(log.number, place, high):
             if batch.offset > place:
-                self._lose(span.log, place, batch.offset)
+                self._pass(span.log, place, batch.offset)
             place = self._batch(span, log, batch, max(place, batch.offset), high, watermark)
             self._batches_left -= 1
             if not self._batches_left:
@@ -177,7 +181,12 @@ class _Walk:
                     self.rest = (*left, *others)
                 raise _Full
         if place < high:
-            self._lose(span.log, place, high)
+            self._pass(span.log, place, high)
+
+    def _pass(self, log: str, place: int, stop: int) -> None:
+        """Pass over offsets without a row, which compaction has removed. Report any others as lost."""
+        for first, last in outside(self._topic.compacted.get(log, ()), place, stop):
+            self._lose(log, first, last)
 
     def _batch(self, span: Span, log: Log, batch: Batch, place: int, high: int, watermark: Mapping[int, int]) -> int:
         """Add the due records of a batch to the answer; return the offset after the batch."""
@@ -192,7 +201,7 @@ class _Walk:
         body = batch.body
         if self.lost is not None and (body is not None or batch.damaged):
             raise _Full
-        if body is None or not self._is_verified(batch, body):
+        if body is None or not is_sound(batch, body, self._publishers):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.repairable = (log.number, batch.offset) if body is not None or batch.damaged else None
@@ -221,18 +230,6 @@ class _Walk:
             raise _Full
         self.doubtful = span.doubtful
 
-    def _is_verified(self, batch: Batch, body: Buffer) -> bool:
-        """Return True if a batch is undamaged: its bytes match the checksum and its row."""
-        if batch.sound:
-            return True
-        batch.sound = (
-            crc32(body) == batch.checksum
-            and len(body) >= HEAD_BYTES
-            and batch_count(body) == batch.count
-            and 0 < batch.publisher < len(self._publishers)
-        )
-        return batch.sound
-
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
         """Return how many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends: Sequence[int] = batch_ends(body)
@@ -258,6 +255,19 @@ class _Walk:
             raise _Full
         self.lost = ((log, first) if self.lost is None else self.lost[0], (log, stop - 1))
         return stop
+
+
+def is_sound(batch: Batch, body: Buffer, publishers: Sequence[str]) -> bool:
+    """Return True if a batch is undamaged: its bytes match the checksum and its row."""
+    if batch.sound:
+        return True
+    batch.sound = (
+        crc32(body) == batch.checksum
+        and len(body) >= HEAD_BYTES
+        and batch_count(body) == batch.count
+        and 0 < batch.publisher < len(publishers)
+    )
+    return batch.sound
 
 
 def collect(

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
@@ -60,9 +61,11 @@ FIELDS: Final[dict[str, Fate]] = {
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
     "removal": _EVERYWHERE,
+    "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
+    "superseded_since": Fate.MEMORY,
     "not_let_go": Fate.MEMORY,
     "policy": Fate.MEMORY,  # It comes from the settings of each server.
     "unreadable": Fate.MEMORY,
@@ -87,6 +90,7 @@ class Description:
     ended: frozenset[str] = frozenset()
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
+    compacted: dict[str, Parts] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -107,6 +111,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         ended=frozenset(topic.ended),
         settings=topic.settings,
         removal=topic.removal,
+        compacted=dict(topic.compacted),
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -144,6 +149,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         ended=set(said.ended),
         settings=said.settings,
         removal=said.removal,
+        compacted=dict(said.compacted),
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

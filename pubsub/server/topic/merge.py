@@ -163,6 +163,8 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
+            if log.id in other.compacted:
+                topic.compacted = {**topic.compacted, log.id: other.compacted[log.id]}
             topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
@@ -203,6 +205,7 @@ def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
         subscription.cursor.backlog = _without(subscription.cursor.backlog, logs)
     topic.history = _without(topic.history, logs)
     topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
+    topic.compacted = {name: parts for name, parts in topic.compacted.items() if name not in logs}
     topic.merged -= logs
     topic.ended -= logs
     topic.restored = tuple(name for name in topic.restored if name not in logs)

@@ -17,7 +17,16 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from pubsub.protocol.topic_settings import EVER, NONE, Amount, encode_settings_in_force, format_drop, format_keep
+from pubsub.protocol.topic_settings import (
+    EVER,
+    NONE,
+    TOMBSTONES,
+    Amount,
+    encode_settings_in_force,
+    format_drop,
+    format_keep,
+    format_tombstones,
+)
 from pubsub.server.topic.spans import LogId, Number
 
 LINEAGE_MAX: Final = 256
@@ -40,6 +49,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         keep: amounts; a record that every subscriber has acknowledged goes when each of them lets it go.
         drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go.
         conflict: True if a merge met different values; the next request ends it.
+        tombstones: how long the deletion of a key stays in a topic that keeps the latest records (microseconds).
         dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
     """
 
@@ -50,21 +60,27 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     drop: Amounts = (EVER,)
     conflict: bool = False
     dropped: bool = False
+    tombstones: Number = TOMBSTONES
 
     def made_from(self, version: str) -> bool:
         """Return True if these settings are this version, or were made from it."""
         return version in ("", self.version) or version in self.lineage
 
-    def changed(self, version: str, stamp: int, keep: Amount, drop: Amount) -> Settings:
+    def changed(self, version: str, stamp: int, keep: Amount, drop: Amount, tombstones: int = TOMBSTONES) -> Settings:
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
-        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,))
+        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,), tombstones=tombstones)
         return replace(made, dropped=self.dropped or made.drops)
 
     @property
     def counts(self) -> bool:
         """True if an append may let an earlier record go."""
         return any(amount.counts for amount in (*self.keep, *self.drop))
+
+    @property
+    def compacts(self) -> bool:
+        """True if only the last record of each key stays. Other values of a conflict keep all of them."""
+        return all(amount.latest for amount in self.keep)
 
     @property
     def drops(self) -> bool:
@@ -78,7 +94,11 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     @property
     def texts(self) -> dict[str, list[str]]:
         """The text of each amount, by setting."""
-        return {"keep": [format_keep(one) for one in self.keep], "drop": [format_drop(one) for one in self.drop]}
+        return {
+            "keep": [format_keep(one) for one in self.keep],
+            "drop": [format_drop(one) for one in self.drop],
+            "tombstones": [format_tombstones(self.tombstones)],
+        }
 
     def body(self) -> bytes:
         """Return the body of an answer with these settings."""
@@ -105,8 +125,11 @@ def merged(mine: Settings, its: Settings) -> Settings:
         tuple(lineage)[-LINEAGE_MAX:],
         _both(mine.keep, its.keep),
         _both(mine.drop, its.drop),
-        (mine.keep, mine.drop) != (its.keep, its.drop) or mine.conflict or its.conflict,
+        (mine.keep, mine.drop, mine.tombstones) != (its.keep, its.drop, its.tombstones)
+        or mine.conflict
+        or its.conflict,
         dropped,
+        max(mine.tombstones, its.tombstones),
     )
 
 
@@ -118,5 +141,8 @@ def _both(mine: Iterable[Amount], its: Iterable[Amount]) -> tuple[Amount, ...]:
 
 def _largest(amounts: Iterable[Amount]) -> Amount:
     """Return an amount that lets a record go only if each of these does."""
-    ages, sizes, records = zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
-    return Amount(*(None if None in part else max(part) for part in (ages, sizes, records)))
+    ages, sizes, records = (
+        None if None in part else max(filter(None, part), default=0)
+        for part in zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
+    )
+    return Amount(ages, sizes, records)

@@ -24,8 +24,17 @@ from enum import Enum
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
+from pubsub.server.topic import compacted as compacted_parts
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import RemovalChanged, SettingsChanged, TopicContested, TopicSettled
+from pubsub.server.topic.changes import (
+    LogCompacted,
+    LogTrimmed,
+    RemovalChanged,
+    SettingsChanged,
+    TopicContested,
+    TopicSettled,
+)
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
@@ -112,10 +121,12 @@ class Topic:
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
         removal: whether records went, and the tombstones among them.
+        compacted: the parts of each log from which compaction removed records, by the log's ID.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
         policy: the limits of this server's own settings.
+        superseded_since: timestamp of the oldest superseded record that a subscriber needs, as last found; 0 for none.
         not_let_go: the reason why records stay that the topic's settings let go, as last found; "" if none stay.
         unreadable: the reason why only the topic's name and its open log's ID could be read; "" if all was readable.
         noted: collects the changes to be stored; every method that changes durable state notes it here.
@@ -136,9 +147,11 @@ class Topic:
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
+    compacted: dict[str, Parts] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
+    superseded_since: int = 0
     not_let_go: str = ""
     policy: Policy = field(default=EVERYTHING, compare=False)
     unreadable: str = ""
@@ -214,6 +227,22 @@ class Topic:
         """Replace the note of the records that went."""
         self.removal = removal
         self.dirty.row(self.name, RemovalChanged(self.number, removal))
+
+    def compact(self, log: Log, gone: tuple[int, ...], parts: Parts) -> None:
+        """Remove these rows of a log, of which the caller stores again what stays of them.
+
+        Args:
+            gone: the first offset of each row.
+            parts: from which records are missing afterwards.
+        """
+        self._thin(log, parts)
+        self.dirty.row(self.name, LogCompacted(log.number, gone, parts))
+        self.dirty.row(self.name, LogTrimmed(log.number, log.low, log.end, log.total))
+
+    def _thin(self, log: Log, parts: Parts) -> None:
+        self.compacted = {**self.compacted, log.id: parts}
+        if not parts:
+            del self.compacted[log.id]
 
     # Other holders
 
@@ -370,6 +399,11 @@ class Topic:
         log.begin_at(low)
         if self.removal is NOTHING:  # The store shows it by the low end of the log.
             self.removal = LET_GO
+        if log.id in self.compacted:
+            parts = compacted_parts.trimmed(self.compacted[log.id], low)
+            if parts != self.compacted[log.id]:
+                self._thin(log, parts)
+                self.dirty.row(self.name, LogCompacted(log.number, (), parts))
         self.history = tuple(
             span.from_offset(max(span.low, low)) if span.log == log.id else span
             for span in self.history

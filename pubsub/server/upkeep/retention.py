@@ -40,6 +40,7 @@ from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep.compaction import Compaction
 from pubsub.server.upkeep.keeping import cut, held_by, released
 
 ROUND_SECONDS: Final = 5.0
@@ -78,6 +79,7 @@ class Retention:
         self, state: State, sole_owner: SoleOwner, discarded: Iterable[int], watermarks: Iterable[int], now: float
     ) -> None:
         self._state, self._sole_owner = state, sole_owner
+        self.compaction = Compaction(state, sole_owner, self._trimmed, now)
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is due for a check."""
         self._due = [(at, name) for name, at in self._at.items()]
@@ -102,16 +104,20 @@ class Retention:
             self._push(name, now + topic.policy.keep_seconds)
         elif topic.settings is not DEFAULTS and topic.settings.counts:
             self._push(name, now + ROUND_SECONDS)
+        if topic.settings is not DEFAULTS and topic.settings.compacts:
+            self.compaction.appended(topic, now)
 
     def look_at(self, name: str) -> None:
         """Make a topic due at once, because it now holds more than before."""
         self._push(name, float("-inf"))
+        self.compaction.look_at(name)
 
     def forget(self, name: str) -> None:
         """Drop the findings about a topic, because its deletable batches may be needed now."""
         self._allowed = deque(item for item in self._allowed if item[0] != name)
         self._over = deque(item for item in self._over if item[0] != name)
         self._generation[name] = self._generation.get(name, 0) + 1
+        self.compaction.forget(name)
 
     def discard(self, logs: list[int]) -> None:
         """Delete the batches of logs without a topic, by the logs' numbers."""
@@ -131,6 +137,7 @@ class Retention:
             topics: those that the loop touched. A change that stopped their checks, such as a freeze, is undone too.
         """
         self._paused_until = now + PAUSE_SECONDS
+        self.compaction.pause(now + PAUSE_SECONDS)
         for name in topics:
             self.forget(name)  # The findings may count batches of that loop.
             self._push(name, now + LOOK_SECONDS)
@@ -148,7 +155,8 @@ class Retention:
         """Return the time at which `tick` has work."""
         if self._allowed or self._discarded or self._over or self._watermarks:
             return self._paused_until
-        return max(self._due[0][0], self._paused_until) if self._due else float("inf")
+        due = min(self._due[0][0] if self._due else float("inf"), self.compaction.deadline())
+        return max(due, self._paused_until)
 
     def tick(self, now: float) -> list[Change]:
         """Check the topics that are due, and delete a piece of the deletable batches."""
@@ -175,7 +183,7 @@ class Retention:
         if self._over:
             out += self._strip()
         self._new_batches = self._new_bytes = 0
-        return out
+        return out + self.compaction.tick(now)
 
     def _discard(self) -> list[Change]:
         log = self._discarded[0]
@@ -241,7 +249,9 @@ class Retention:
             if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
             return
-        topic.not_let_go = held_by(topic, floors, limits) if settings.version else ""
+        if not settings.compacts:  # Compaction finds what holds it up.
+            topic.superseded_since = 0
+            topic.not_let_go = held_by(topic, floors, limits) if settings.version else ""
         if again and min(again) < float("inf"):
             self._push(topic.name, min(again))
 
