@@ -57,6 +57,7 @@ def configured(fate: Fate, seed: int) -> Fate:
         return fate
     fate.configurers = random.choice((1, 1, 2, 3))
     fate.drops = not fate.ranges and random.random() < 0.5
+    fate.latest = random.random() < 0.35
     return fate
 
 
@@ -146,7 +147,8 @@ class Configurer(Task):
             return
         base = "" if status.outcome is Outcome.UNKNOWN else json.loads(bytes(status.body))["version"]
         random = self.world.random
-        keep = "ever" if self.only_ever else random.choice(KEEPS)
+        latest = self.world.fate.latest
+        keep = "latest" if latest else "ever" if self.only_ever else random.choice(KEEPS)
         drop = random.choice(DROPS) if self.drops and not self.only_ever else "never"
         version = f"{random.getrandbits(64):016x}"
         seen = self.known.lineage.get(base, frozenset())
@@ -154,7 +156,7 @@ class Configurer(Task):
         self.known.changes[version] = change
         if change.drop != EVER:
             self.history.dropping.add(self.topic)
-        values = encode_settings({"keep": keep, "drop": drop})
+        values = encode_settings({"keep": keep, "drop": drop} | ({"tombstones": "1s"} if latest else {}))
         self.ask(Configure(self.name, self.topic, version, base, values=values), lambda got: self._changed(change, got))
 
     def _changed(self, change: Change, status: Status) -> None:

@@ -51,6 +51,7 @@ class Fate:
         callers: clients that call a service, which has a worker then.
         bursts: share of a client's puts with others at once after them, so that they wait together.
         configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
+        latest: messages have keys, and topics keep the latest of each.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
             many of the members of each pair; upgrades: whether one is upgraded at its next start.
@@ -90,6 +91,7 @@ class Fate:
     older_members: int = 0
     upgrades: bool = False
     configurers: int = 0
+    latest: bool = False
     drops: bool = False
     iterates: bool = False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, settings
+from tests.simulation.breakages import compaction, continuing, settings
 from tests.simulation.fate import Fate
 
 
@@ -291,6 +291,13 @@ def settings_split(seed: int) -> Fate:
     )
 
 
+def latest_split(seed: int) -> Fate:
+    """The same with messages that have keys, of which topics keep the latest."""
+    fate = settings_split(seed)
+    fate.latest, fate.drops = True, False
+    return fate
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -307,5 +314,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(compaction.breakage.breakages, latest_split),
 }
 """By the title of a breakage: the runs that show it."""

@@ -15,6 +15,7 @@ from random import Random
 
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
+from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
@@ -80,7 +81,12 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured):
+        with (
+            small(world.random, cast.counters),
+            scarce(self.fate.scarce),
+            watched(cast.configured),
+            keyed(cast.compacted),
+        ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
-from pubsub.protocol.batch import batch_ends, decode_batch, decode_blocks, decode_keys, encode_batch
+from pubsub.protocol.batch import Buffer, batch_ends, decode_batch, decode_blocks, decode_keys, encode_batch
 from pubsub.protocol.names import Position
 from pubsub.server.state.state import State
 from pubsub.server.topic import compacted
@@ -97,7 +97,7 @@ class Pass:
         if log.unknown and (span.high is None or span.high > stored):
             self._tombstones.clear()  # Another server may still bring the missing records, which are older.
         high = top = stop if self._high is None else self._high
-        thinning = Thinning(self.topic, log)
+        thinning = Thinning(self._state, self.topic, log)
         for batch in self._batches(log, low, high):
             high = max(low, batch.offset)
             if self._is_readable(log, batch):
@@ -157,7 +157,7 @@ class Pass:
         young = batch.stamp > topic.policy.lets_go_until(stamp)
         # The end of a log that grows, or lacks its end, is known by its last batch.
         last = (log is topic.open or log.unknown > 0) and batch.offset + batch.count >= log.end - log.unknown
-        ends, gone = batch_ends(batch.body), []
+        gone = []
         for index in range(high - 1, low - 1, -1):
             if not keys[index]:
                 continue
@@ -171,7 +171,7 @@ class Pass:
                 self._leave(batch.stamp, holder, last)
             elif self._rest is None:
                 self._keys.add(key)
-                if ends[index] == (ends[index - 1] if index else 0):
+                if is_tombstone(batch.body, index):
                     if young or holder or batch.stamp > stamp - settings.tombstones:
                         self.left = True
                     elif not last:
@@ -192,7 +192,7 @@ class Pass:
         """Remove the next tombstones of one log, and note the place of the last of them."""
         topic, removal = self.topic, self.topic.removal
         log = topic.logs[going[0][0]]
-        thinning = Thinning(topic, log)
+        thinning = Thinning(self._state, topic, log)
         last: Position | None = None
         taken = size = 0
         for offset, some in groupby(going[:STRETCH_RECORDS], key=lambda place: self._row(log, place)):
@@ -226,6 +226,12 @@ class Pass:
         return None if newest is None else newest[0]
 
 
+def is_tombstone(body: Buffer, index: int) -> bool:
+    """Return True if the record of a batch with this index, which has a key, is empty."""
+    ends = batch_ends(body)
+    return ends[index] == (ends[index - 1] if index else 0)
+
+
 class Thinning:
     """The removals of one round in one log.
 
@@ -233,8 +239,8 @@ class Thinning:
         removed: number of records that go.
     """
 
-    def __init__(self, topic: Topic, log: Log) -> None:
-        self._topic, self._log = topic, log
+    def __init__(self, state: State, topic: Topic, log: Log) -> None:
+        self._state, self._topic, self._log = state, topic, log
         self._parts = topic.compacted.get(log.id, ())
         self._gone: list[int] = []
         self._kept: list[Change] = []
@@ -276,6 +282,7 @@ class Thinning:
         removal = self._topic.removal
         if not removal.let_go:
             self._topic.remove(Removal(True, removal.tombstones, removal.rounds))
+        self._state.counters["records_compacted"] += self.removed
         self._topic.compact(self._log, tuple(sorted(self._gone)), self._parts)
         return self._kept
 

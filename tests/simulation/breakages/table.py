@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tests.simulation.breakages import (
     calls,
     client,
+    compaction,
     continuing,
     damage,
     forms,
@@ -38,6 +39,7 @@ ROOMS = (
     damage,
     forms,
     settings,
+    compaction,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
