@@ -43,7 +43,8 @@ FORMS = {
     "a word of printable ASCII": "0-8,192 characters without space",
     "an action": "1-20 of `a-z`",
     "a store directory": "`store.incarnation.server`, separated by commas, the incarnation in hex; 0-8,192 characters",
-    "a start": "`earliest`, `latest`, `log.offset` (the record there is the first one), or `@` and a timestamp",
+    "a start": "`earliest`, `latest`, `last:N` (N is 1 to 10,000), `log.offset` (the record there is the first one), "
+    "or `@` and a timestamp",
     "a position or -1": "`log.offset`, 16 hex digits and a number; `-1` for none",
     "a view": "`term/primary/members/in sync/address`, members separated by commas",
     "an entry": "`term.number`",

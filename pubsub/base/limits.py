@@ -14,6 +14,9 @@ NAME_LENGTH_MAX: Final = 64
 TOPIC_LENGTH_MAX: Final = 80
 """Bytes of a topic."""
 
+START_RECORDS_MAX: Final = 10_000
+"""Records before the end at which a subscription or a read may begin (`last:N`)."""
+
 HEADER_LENGTH_MAX: Final = 16 * 1024
 """Bytes of a message's header, including the empty line."""
 

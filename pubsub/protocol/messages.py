@@ -28,7 +28,7 @@ from pubsub.protocol.fields import (
     Word,
     one_of,
 )
-from pubsub.protocol.names import LATEST
+from pubsub.protocol.names import EARLIEST, LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.protocol.transfers import Merge, Owners, Transfer
@@ -50,6 +50,7 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"  # the topic or the subscription is not known here
     GONE = "gone"  # the named log was given up
     BEHIND = "behind"  # the position is below the acknowledged one
+    AGAIN = "again"  # the topic's history does not continue the one that the READ names: read it from its start
     SUPERSEDED = "superseded"  # the subscription, or the client, was opened again elsewhere
     RESTAGE = "restage"  # a stage of this publish is incomplete here: write the batch again
     REFUSED = "refused"  # the request itself is malformed or not allowed here
@@ -83,8 +84,9 @@ class Subscribe:
     """The name of a named subscription, which belongs to no client; "": the sender's own subscription."""
     start: Annotated[Start, "from"] = LATEST
     """Where a new subscription begins. `earliest`: at the first stored record. A timestamp: only records with that
-    timestamp or a later one are sent. An earlier release reads this only with `name`, as `earliest` or `latest`, and
-    refuses the other forms. So a client that must not begin at the end there sends `@0` for `earliest`."""
+    timestamp or a later one are sent. `last:N`: at the last N records that the history shows. An earlier release reads
+    this only with `name`, as `earliest` or `latest`, and refuses the other forms. So a client that must not begin at
+    the end there sends `@0` for `earliest`."""
     continues: Annotated[Flag, "!continue"] = 0
     """1: an open subscription with the sender's ID keeps its place. 0: it begins at `from`. Insisted on, because an
     earlier release would drop the waiting messages."""
@@ -161,12 +163,15 @@ class Get:
 @message("READ", positional=3)
 @dataclass(slots=True)
 class Read:
-    """Request a range of records without acknowledgement."""
+    """Request a range of records without acknowledgement.
+
+    The first READ of a range without a name has `!from`, and no `after`. Each further one has the `message` of the last
+    answer as `after`, its `history`, and its `since` plus 1 as `!from=@`, unless `since` is 0."""
 
     sender: Id
     topic: Topic
     after: Place
-    """The range begins after this position; none: at the start of the subscription, or of the stored records."""
+    """The range begins after this position; none: at `!from`, or at the start of the subscription."""
     until: Place = None
     """The last position of the range; none: the last stored one."""
     name: Id = ""
@@ -176,6 +181,17 @@ class Read:
     bytes_max: Annotated[Number, "bytes"] = 0
     log: Hex = ""
     avoid: Hex = ""
+    start: Annotated[Start, "!from"] = EARLIEST
+    """Where a range without a name begins, as in SUBSCRIBE. With `after`, only a timestamp: earlier records are left
+    out. A client that must not read from an earlier release sends `@0` for `earliest`."""
+    before: Annotated[Number, "!before"] = 0
+    """A timestamp: the range has no record with it or a later one; 0: no limit. Not with a name."""
+    history: Annotated[Hex, "!history"] = ""
+    """The `history` of the last answer. If the topic's history does not continue that one, the answer is `again`."""
+    times: Annotated[Flag, "!times"] = 0
+    """1: no record, but as JSON what the range shows: `oldest` and `newest`, the stamps in microseconds since 1970, or
+    null; `records`; `bytes`; `exact`, false if the two may be too low; `first` and `end`, the position of the first
+    record and the one after the last."""
 
 
 @message("PUT", positional=3)
@@ -352,9 +368,9 @@ class Status:
     last: Number = -1
     """The publisher's highest counter in the log."""
     position: Place = None
-    """The subscription's position."""
+    """The subscription's position. To READ, the position before its range or subscription."""
     first: Place = None
-    """With LOST, the first lost position; `message` is the last one."""
+    """With LOST, the first lost position; `message` is the last one. With GONE, the oldest position that is held."""
     number: Number = 0
     """The number of the subscription, if a higher one is known."""
     epoch: Annotated[Number, "opening", "epoch"] = 0
@@ -379,9 +395,12 @@ class Status:
     """To PERIODIC: removed stores that the server's directory lacks."""
     since: Number = 0
     """To WHOLE: the proxy has a full announcement of every other known store, made at this time or later; 0: it has
-    not."""
+    not. To READ without a name: records with stamps up to this are left out; 0: none are."""
     term: Number = 0
     """With DEPOSED, the term of the present primary."""
+    history: Hex = ""
+    """To READ without a name: identifies the order of the topic's records. It changes with each merge that puts other
+    records in front of those that a reader may have read."""
     doubtful: Flag = 0
     """1: all records of the body were sent before to a lost state directory of the client that did not acknowledge
     them. To SUBSCRIBE: the subscription has such records."""

@@ -6,14 +6,14 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, START_RECORDS_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import InvalidName
 
 Position = tuple[str, int]
 """A record's place: (log ID, offset). As text, and as a message ID, it is `log.offset`."""
 
 Start = str | Position | int
-"""Where a subscription begins: `earliest`, `latest`, a record's position, or a timestamp."""
+"""Where a subscription or a range begins: `earliest`, `latest`, `last:N`, a record's position, or a timestamp."""
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -26,6 +26,7 @@ _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _SERVICE: Final = "$calls."
 _REPLIES: Final = "$replies."
+_LAST: Final = re.compile(r"last:([1-9][0-9]{0,5})", re.ASCII)
 _HEX: Final = re.compile(HEX)
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:%]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
 _KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
@@ -214,8 +215,15 @@ def parse_position(text: str) -> Position | None:
     return log, parse_number(offset)
 
 
+def last_records(start: Start) -> int:
+    """Return N of a start `last:N`, 1 to 10,000; 0 for another start."""
+    match = _LAST.fullmatch(start) if isinstance(start, str) else None
+    number = int(match[1]) if match else 0
+    return number if number <= START_RECORDS_MAX else 0
+
+
 def format_start(start: Start) -> str:
-    """Return a start as text: `earliest`, `latest`, `log.offset`, or `@` and a timestamp."""
+    """Return a start as text: `earliest`, `latest`, `last:N`, `log.offset`, or `@` and a timestamp."""
     if isinstance(start, int):
         return f"@{start}"
     return start if isinstance(start, str) else format_position(start)
@@ -227,10 +235,12 @@ def parse_start(text: str) -> Start:
     Raises:
         ValueError: the text is no start.
     """
-    if text in {EARLIEST, LATEST}:
+    if text in {EARLIEST, LATEST} or last_records(text):
         return text
     if text[:1] == "@":
         return parse_number(text[1:])
+    if text.startswith("last:"):
+        raise ValueError(f"not last: and a number from 1 to {START_RECORDS_MAX:,}: {text[:60]!r}")
     position = parse_position(text)
     if position is None or not position[1]:
         raise ValueError(f"not a start: {text[:60]!r}")

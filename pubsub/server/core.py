@@ -59,6 +59,7 @@ from pubsub.server.requests.gets import Gets
 from pubsub.server.requests.operations import Operations
 from pubsub.server.requests.puts import Puts
 from pubsub.server.requests.reads import Reads
+from pubsub.server.requests.replays import Replays
 from pubsub.server.requests.report import Reports
 from pubsub.server.requests.sinks import Sinks
 from pubsub.server.requests.subscriptions import Subscriptions
@@ -109,10 +110,11 @@ class ServerCore:
         self.admission = Admission(state, self.proxies)
         self.backlogs = BacklogLimit(state)
         self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
-        self.gets = Gets(state, self.sole_owner, self.abandoned)
+        self.replays = Replays()
+        self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
-        self.reads = Reads(state, self.sole_owner, self.admission)
+        self.reads = Reads(state, self.sole_owner, self.admission, self.replays)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
         self.reports = Reports(state, self.proxies, self.stores, self.moves)
@@ -173,6 +175,7 @@ class ServerCore:
         if self.admission.rejects(origin, request.topic):
             return
         if isinstance(request, Put):
+            self.replays.shared = True
             self.puts.put(origin, request, now, sole_owner)
         elif isinstance(request, Get):
             if request.name:
@@ -189,8 +192,10 @@ class ServerCore:
         elif isinstance(request, Read):
             self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):
+            self.replays.shared = True
             self.sinks.stage(origin, request, now)
         else:
+            self.replays.shared = True
             self.sinks.publish(origin, request, now, sole_owner)
 
     def _go_on(self, now: float) -> None:
@@ -289,6 +294,7 @@ class ServerCore:
         state.long_polls.tick(now)
         self.sole_owner.tick(now)
         self._go_on(now)
+        self.reads.tick(now)
         self.moves.tick(now)
         self.unconfirmed.tick(now)
         if now >= self.proxies.deadline():
@@ -331,8 +337,10 @@ class ServerCore:
 
     def deliver(self, now: float) -> None:
         """Answer the waiting GETs and READs that have messages; call it when this loop's changes are in the store."""
-        self.reads.deliver()
+        self.replays.begin(now)
         self.gets.deliver(now)
+        self.reads.deliver(now)
+        self.replays.end()
 
     def committed(self, now: float) -> None:
         """Mark all changes taken so far as durable while the loop goes on; a later `reverted` keeps their answers."""

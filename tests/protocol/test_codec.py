@@ -63,6 +63,7 @@ def views(draw):
 
 
 register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
+starts = st.sampled_from(["earliest", "latest", "last:1", "last:10000", 0, 7, (16 * "a", 1)])
 entries = st.builds(EntryId, numbers, numbers)
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Entries: {
@@ -119,7 +120,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "silence_ms": st.just(-1) | numbers,
     },
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
-    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags),
+    Subscribe: dict(**subscription, name=names, start=starts, continues=flags),
     Unsubscribe: dict(**subscription, name=names),
     Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, values=bodies, **history),
     Settings: dict(sender=ids, topic=topics, **history),
@@ -141,6 +142,10 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         records_max=numbers,
         bytes_max=numbers,
         **history,
+        start=starts,
+        before=numbers,
+        times=flags,
+        history=maybe,
     ),
     Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
     Publish: dict(**sink, stages=stage_maps),
@@ -204,6 +209,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "member": st.just("") | hexes,
     },
     Status: {
+        "history": maybe,
         "sender": ids,
         "outcome": st.sampled_from(Outcome),
         "message": positions,

@@ -31,7 +31,7 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "takeover"}
+NAMED = {"start": "last:7", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "takeover"}
 STEPS = {"Copy": "begin", "Repair": "batch"}
 KINDS = get_args(Message)
 

@@ -26,6 +26,7 @@ from pubsub.server.moves.chunks import (
     Last,
     LogRow,
     Moving,
+    Ordered,
     Part,
     PieceRow,
     Removed,
@@ -63,6 +64,7 @@ CHUNKED: list[Part] = [
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
     Configured(SETTINGS),
     Removed(REMOVAL, {A: PARTS}),
+    Ordered(A),
 ]
 DATA = {form: [encode(part, form) for part in CHUNKED] for form in FORMS}
 

@@ -85,6 +85,7 @@ CHANGES: list[c.Change] = [
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
     c.SettingsChanged(1, SETTINGS),
     c.RemovalChanged(1, REMOVAL),
+    c.OrderChanged(1, C),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.BatchRepaired(1, 2, 2, 1, 20, 10, 6, 80, BODY),
@@ -169,6 +170,7 @@ FULL: list[c.Change] = [
     c.SettingsChanged(1, SETTINGS),
     c.RemovalChanged(1, REMOVAL),
     c.LogCompacted(1, (), PARTS),
+    c.OrderChanged(1, C),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
@@ -193,6 +195,7 @@ def full_topic() -> Topic:
     topic.settings = SETTINGS
     topic.removal = REMOVAL
     topic.compacted = {A: PARTS}
+    topic.order = C
     topic.contested = {"e" * 16: "s2"}
     stage = Stage(1, 2, 3, "try", 8)
     stage.add(Piece(1, 1, 2, 5, 8))
@@ -212,7 +215,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.handed", "Log.bare"}
+    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.far", "Cursor.handed", "Log.bare"}
 
 
 def test_the_list_has_every_field_of_a_topic() -> None:
@@ -261,6 +264,8 @@ def test_every_field_of_a_joined_topic_counts() -> None:
             setattr(theirs, name, other(held))
         elif isinstance(held, tuple):
             setattr(theirs, name, held[:-1])
+        elif isinstance(held, str):
+            setattr(theirs, name, other(held))
         elif isinstance(held, Log):
             setattr(theirs, name, theirs.logs[B])
         return mine, merge(mine, theirs, 20)

@@ -40,6 +40,10 @@ class Stamps:
         """The batches below `bare` have lost their bytes."""
         return min(max(low, self.bare), high)
 
+    def rows_before(self, log: int, low: int, high: int, rows: int) -> list[tuple[int, int, int, int, int, int]]:
+        offsets = range(min(high - 1, self.last), low - 1, -1)
+        return [(offset, 1, 1, offset, 100 * offset, 0) for offset in offsets][:rows]
+
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         return None if self.last < low else (min(offset, self.last), 1, 100 * min(offset, self.last), 0)
 
@@ -62,9 +66,11 @@ def test_a_cursor_begins_behind_batches_that_have_lost_their_bytes(start: Start)
     assert found is not None
     assert [(span.log, span.low) for span in found.backlog] == [(A, 4), (B, 4)]
     reader.bare = 3
-    found = cursor((A, 5), reader)
+    found = cursor((A, 3), reader)
     assert found is not None
-    assert [(span.log, span.low) for span in found.backlog] == [(A, 5), (B, 3)]
+    assert [(span.log, span.low) for span in found.backlog] == [(A, 3), (B, 3)]
+    reader.bare = 4
+    assert cursor((A, 3), reader) is None
 
 
 @pytest.mark.parametrize(
@@ -73,11 +79,16 @@ def test_a_cursor_begins_behind_batches_that_have_lost_their_bytes(start: Start)
         ("latest", 970, (B, 3), (Span(B, 4),)),
         ("earliest", 0, (A, 1), (Span(A, 2, 6, 7, 40), Span(B, 1))),
         (0, 0, (A, 1), (Span(A, 2, 6, 7, 40), Span(B, 1))),
-        (300, 299, (A, 1), (Span(A, 2, 6, 7, 299), Span(B, 1, since=299))),
+        (300, 299, (A, 2), (Span(A, 3, 6, 7, 299), Span(B, 3, since=299))),
         (20, 19, (A, 1), (Span(A, 2, 6, 7, 40), Span(B, 1, since=19))),
-        ((A, 2), 169, (A, 1), (Span(A, 2, 6, 7, 40), Span(B, 1))),
-        ((A, 4), 369, (A, 3), (Span(A, 4, 6, 7, 40), Span(B, 1))),
-        ((B, 3), 269, (B, 2), (Span(B, 3),)),
+        (501, 500, (B, 3), (Span(B, 4, since=500),)),
+        ((A, 2), 169, (A, 1), (Span(A, 2, 6, 7, 40), Span(B, 2, since=169))),
+        ((A, 4), 369, (A, 3), (Span(A, 4, 6, 7, 40), Span(B, 4, since=369))),
+        ((B, 3), 269, (A, 2), (Span(A, 3, 6, 7, 269), Span(B, 3))),
+        ("last:1", 299, (B, 2), (Span(B, 3),)),
+        ("last:3", 99, (B, 0), (Span(B, 1),)),
+        ("last:4", 499, (A, 4), (Span(A, 5, 6, 7, 40), Span(B, 1))),
+        ("last:9", 199, (A, 1), (Span(A, 2, 6, 7, 40), Span(B, 1))),
     ],
 )
 def test_a_cursor_begins_at_its_start(
@@ -185,14 +196,14 @@ def test_a_start_at_an_unknown_position_makes_no_subscription_and_no_topic(stage
     callback = stage.say(Subscribe("bob", "t", 5, 5, start=(A, 1)))
     stage.sleep(3)
     answer = stage.answered(callback)
-    assert answer.outcome is (Outcome.GONE if sole_owner else Outcome.BUSY)
+    assert answer.outcome is (Outcome.GONE if sole_owner else Outcome.UNKNOWN)
     assert "t" not in stage.core.state.topics
     stage.put("t", 1, [b"1"])
     callback = stage.say(Subscribe("bob", "t", 5, 5, start=(A, 1)))
     stage.sleep(3)
     log = stage.core.state.topics["t"].open.id
     answer = stage.answered(callback)
-    assert (answer.outcome, answer.position) == ((Outcome.GONE, (log, 0)) if sole_owner else (Outcome.BUSY, None))
+    assert (answer.outcome, answer.position) == ((Outcome.GONE, (log, 0)) if sole_owner else (Outcome.UNKNOWN, None))
     assert not stage.core.state.topics["t"].subscriptions
 
 

@@ -173,7 +173,13 @@ class Removed(_Part):
     compacted: dict[LogId, Parts] = {}
 
 
-Part = Described | Configured | Removed | Batches | Staged | Watermark | Last | Subscriptions
+class Ordered(_Part):
+    """The log with which the order of the history began, if it is not the open log."""
+
+    order: LogId
+
+
+Part = Described | Configured | Removed | Ordered | Batches | Staged | Watermark | Last | Subscriptions
 
 
 class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -234,6 +240,8 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     shown = said.removal == NOTHING or (said.removal == LET_GO and any(log.low > 1 for log in said.logs.values()))
     if (not shown or said.compacted) and form >= READS:  # An earlier release merges without the note.
         yield Removed(said.removal, said.compacted)
+    if said.order and form >= READS:
+        yield Ordered(said.order)
     for log in topic.logs.values():
         yield from _batches(log, reader, publishers)
     for stage in topic.stages.values():
@@ -336,6 +344,8 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             moving.settings = part.settings
         case Removed():
             moving.removal, moving.compacted = part.removal, part.compacted
+        case Ordered():
+            moving.order = part.order
         case Watermark():
             moving.watermarks.setdefault(part.number, {}).update(part.counters)
         case Last():

@@ -49,6 +49,8 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"settings": to_builtins(part.settings)}
         case "Removed":
             return {"removal": to_builtins(part.removal), "compacted": to_builtins(part.compacted)}
+        case "Ordered":
+            return {"order": part.order}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -104,6 +106,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Configured", settings]
         case {"removal": removal, "compacted": compacted}:
             part = ["Removed", removal, compacted]
+        case {"order": order}:
+            part = ["Ordered", order]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

@@ -107,9 +107,12 @@ def _is_quarantine(note: str) -> bool:
 def _end_log(topic: Topic, number: int) -> list[c.Change]:
     """Close the open log with a lost end, and open a log with this number."""
     old, log = topic.open, Log(number, secrets.token_hex(8))
+    ordered = bool(topic.order)
     topic.go_on_in(log, OFFSET_MAX)
     out: list[c.Change] = [c.LogEnded(old.number, here=True), c.LogOpened(number, log.id, topic.number)]
     out.append(c.TopicChanged(topic.number, topic.name, number, topic.history, ""))
+    if ordered:
+        out.append(c.OrderChanged(topic.number, ""))
     for name, subscription in topic.subscriptions.items():
         out.append(c.SubscriptionChanged(topic.number, name, *subscription.row()))
     return out

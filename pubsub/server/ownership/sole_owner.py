@@ -27,7 +27,7 @@ from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.bodies import split_topics
-from pubsub.protocol.messages import Get, Outcome, Put, Status
+from pubsub.protocol.messages import Get, Outcome, Put, Read, Status, Subscribe
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
@@ -159,9 +159,9 @@ class SoleOwner:
         size = len(request.body) if isinstance(request, Put) else 0
         return self.ask(request.topic, Parked(origin, request, otherwise), size)
 
-    def park_or_reject(self, origin: Origin, request: Request) -> None:
+    def park_or_reject(self, origin: Origin, request: Request, otherwise: Outcome = Outcome.BUSY) -> None:
         """Let a request wait as `park` does, or answer BUSY if too many wait."""
-        if not self.park(origin, request):
+        if not self.park(origin, request, otherwise):
             reason = "too_many_operations_wait_for_sole_ownership"
             self._state.replies.answer(origin, Outcome.BUSY, reason=reason)
 
@@ -246,6 +246,8 @@ class SoleOwner:
         if isinstance(request, Put):
             number = state.publishers.find(f"{request.sender}/{request.publisher}")
             facts |= {"last": topic.last.get(number or 0, 0) if topic else 0, "log": topic.open.id if topic else ""}
+        elif parked.otherwise is Outcome.UNKNOWN and isinstance(request, Subscribe | Read):
+            facts = {"reason": "nothing_is_held_at_that_position_here", "log": topic.open.id if topic else ""}
         elif isinstance(request, Get):
             facts = {"reason": "subscription", "log": topic.open.id if topic else ""}
         state.replies.answer(parked.origin, parked.otherwise, **facts)

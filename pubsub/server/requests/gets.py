@@ -11,6 +11,7 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.recovery.abandoned import Abandoned
+from pubsub.server.requests.replays import Replays, is_far_behind
 from pubsub.server.state.long_polls import Poll, newer
 from pubsub.server.state.measures import Timing
 from pubsub.server.state.replies import Origin
@@ -32,10 +33,11 @@ class Gets:
     Args:
         sole_owner: asks if this server is a topic's sole owner.
         abandoned: recognises positions in lost logs.
+        replays: the pace of readers far behind.
     """
 
-    def __init__(self, state: State, sole_owner: SoleOwner, abandoned: Abandoned) -> None:
-        self._state, self._sole_owner, self._abandoned = state, sole_owner, abandoned
+    def __init__(self, state: State, sole_owner: SoleOwner, abandoned: Abandoned, replays: Replays) -> None:
+        self._state, self._sole_owner, self._abandoned, self._replays = state, sole_owner, abandoned, replays
         self._delivered_bytes = 0
 
     def get(self, origin: Origin, get: Get, now: float, sole_owner: bool = False) -> None:
@@ -76,23 +78,40 @@ class Gets:
         """Serve the parked GETs that have something to receive, after this loop's changes are in the store."""
         state = self._state
         self._delivered_bytes = 0
+        far: list[tuple[str, list[Poll]]] = []
         for name, polls in state.long_polls.ready():
-            topic = state.topics.get(name)
-            answers: dict[tuple[object, ...], Answer] = {}
-            for poll in polls:
-                get = poll.get
-                subscription = topic.subscriptions.get(poll.subscription) if topic else None
-                if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
-                    state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif subscription.outdates(get.number, get.epoch):  # The client was opened again meanwhile.
-                    state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
-                elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
-                    state.long_polls.look_again(name)
-                else:
-                    # The loop of its arrival was undone, and the new epoch with it.
-                    if get.epoch > subscription.epoch:
-                        topic.begin_epoch(poll.subscription, get.epoch)
-                    self._serve(poll, topic, subscription, answers, now)
+            self._deliver(name, polls, now, far)
+        for name, polls in far:  # After the current readers, and at a pace.
+            self._deliver(name, polls, now, None)
+
+    def _deliver(self, name: str, polls: list[Poll], now: float, far: list[tuple[str, list[Poll]]] | None) -> None:
+        """Serve parked GETs of one topic.
+
+        Args:
+            far: collects those of readers far behind; None: serve them.
+        """
+        state, topic, replaying = self._state, self._state.topics.get(name), []
+        answers: dict[tuple[object, ...], Answer] = {}
+        for poll in polls:
+            get = poll.get
+            subscription = topic.subscriptions.get(poll.subscription) if topic else None
+            if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
+                state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
+            elif subscription.outdates(get.number, get.epoch):  # The client was opened again meanwhile.
+                state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
+            elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
+                state.long_polls.look_again(name)
+            elif subscription.cursor.far and far is not None:
+                replaying.append(poll)
+            elif subscription.cursor.far and (at := self._replays.next_at(now)) is not None:
+                state.long_polls.look_at(name, at)
+            else:
+                # The loop of its arrival was undone, and the new epoch with it.
+                if get.epoch > subscription.epoch:
+                    topic.begin_epoch(poll.subscription, get.epoch)
+                self._serve(poll, topic, subscription, answers, now)
+        if far is not None and replaying:
+            far.append((name, replaying))
 
     def _serve(
         self,
@@ -139,7 +158,18 @@ class Gets:
             return
         if answer.last is not None:
             cursor.hand_out(answer.last)
+        if answer.records and answer.last is not None:
+            self._pace(topic, cursor, answer)
         self._hand_out(poll, topic, answer, now)
+
+    def _pace(self, topic: Topic, cursor: Cursor, answer: Answer) -> None:
+        """Count an answer, and note whether its reader is far behind."""
+        assert answer.last is not None
+        if cursor.far:
+            self._replays.handed_out(len(answer.body))
+        else:
+            self._replays.shared = True
+        cursor.far = is_far_behind(topic, answer.last[0], answer.total)
 
     def _hand_out(self, poll: Poll, topic: Topic, answer: Answer, now: float) -> None:
         measures = self._state.measures

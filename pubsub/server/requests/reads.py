@@ -1,31 +1,39 @@
 """Range reads, by which Spark reads a topic (docs/explanation/spark-exchange.md, *Ranges*).
 
-    READ    records of (after, until], or lost; no records left in it → empty; max=0 → the plan of the range
+    READ    records of (after, until], or lost; no records left in it → empty; max=0 → the plan of the range;
+            times=1 → what the range shows; another history → again; a start that is not held → gone, or unknown
 
 Any process may read ranges of a named subscription (`requests.subscriptions`), or of the topic itself, as often as it
 likes. Like a GET, a range is read after the loop's own changes are in the store, because it may contain records of the
 same loop.
+
+A range of the topic itself may have a start and a limit by timestamp (docs/explanation/replay.md, J8 to J11).
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
+from dataclasses import asdict
 from typing import Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Outcome, Read
-from pubsub.protocol.names import Position
+from pubsub.protocol.names import EARLIEST, Position, format_position
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
+from pubsub.server.requests.replays import Replays, begins_far_behind
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import REPAIRING, State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
+from pubsub.server.topic.places import ended
 from pubsub.server.topic.ranges import behind, plan, start_of, up_to
 from pubsub.server.topic.settings import DEFAULTS
-from pubsub.server.topic.spans import Span
-from pubsub.server.topic.start import with_bodies
+from pubsub.server.topic.shown import times
+from pubsub.server.topic.spans import ALWAYS, Span, find
+from pubsub.server.topic.start import NOT_HELD, begun_all, cursor_at, oldest, with_bodies
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic, ends_unknown
 
@@ -45,17 +53,21 @@ class Reads:
     Args:
         sole_owner: asks if this server is a topic's sole owner.
         admission: checks if a topic is served.
+        replays: the pace of readers far behind.
     """
 
-    def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission) -> None:
-        self._state, self._sole_owner, self._admission = state, sole_owner, admission
+    def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission, replays: Replays) -> None:
+        self._state, self._sole_owner, self._admission, self._replays = state, sole_owner, admission, replays
+        self._delayed: list[tuple[Origin, Read, bool]] = []
+        self._delayed_until = float("inf")
+        """READs of readers far behind that come back to the queue at this time."""
         self._reads: deque[tuple[Origin, Read, bool]] = deque()
         """Each with True if enough proxies have answered for it that no other server holds the topic."""
         self._waiting: Counter[tuple[int | str, bytes]] = Counter()
         """Number of waiting reads by client: link and origin."""
 
     def __len__(self) -> int:
-        return len(self._reads)
+        return len(self._reads) + len(self._delayed)
 
     def read(self, origin: Origin, read: Read, now: float, sole_owner: bool = False) -> None:
         """Process READ: it waits until the loop's changes are in the store.
@@ -65,7 +77,7 @@ class Reads:
                 topic.
         """
         whose = origin.link, origin.origin
-        if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
+        if len(self) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
             self._state.counters["reads_rejected"] += 1
             self._state.replies.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
         elif not sole_owner and self._ends_unknown(read):
@@ -89,21 +101,31 @@ class Reads:
 
     def deadline(self) -> float:
         """Return the time of the next work: at once if a read waits."""
-        return float("-inf") if self._reads else float("inf")
+        return float("-inf") if self._reads else self._delayed_until
 
-    def deliver(self) -> None:
+    def tick(self, now: float) -> None:
+        """Return the delayed READs to the queue when their time has come."""
+        if now >= self._delayed_until:
+            self._reads.extend(self._delayed)
+            self._delayed, self._delayed_until = [], float("inf")
+
+    def deliver(self, now: float) -> None:
         """Answer the waiting reads, up to the limit of one loop, after this loop's changes are in the store."""
         handed_out = 0
         while self._reads and handed_out < READ_BYTES_MAX:
-            origin, read, sole_owner = self._reads.popleft()
+            origin, read, sole_owner = waiting = self._reads.popleft()
+            handed = self._serve(origin, read, sole_owner, now)
+            if handed is None:
+                self._delayed.append(waiting)
+                continue
             whose = origin.link, origin.origin
             self._waiting[whose] -= 1
             if not self._waiting[whose]:
                 del self._waiting[whose]
-            handed_out += self._serve(origin, read, sole_owner)
+            handed_out += handed
 
-    def _serve(self, origin: Origin, read: Read, sole_owner: bool) -> int:
-        """Answer a READ; return the number of bytes handed out."""
+    def _serve(self, origin: Origin, read: Read, sole_owner: bool, now: float) -> int | None:
+        """Answer a READ; return the number of bytes handed out, or None if it waits for its turn."""
         state = self._state
         found = None
         if not self._admission.rejects(origin, read.topic):
@@ -111,47 +133,132 @@ class Reads:
         if found is None:
             return 0
         topic, subscription = found
+        if refusal := _refusal(read):
+            state.replies.refuse(origin, refusal)
+            return 0
+        if read.history not in ("", topic.history_token):
+            state.replies.answer(origin, Outcome.AGAIN, log=topic.open.id, history=topic.history_token)
+            return 0
         # A merge may have brought a restored copy's log since this READ arrived.
         if not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_reject(origin, read)
             return 0
         try:
-            spans = self._spans(topic, subscription, read)
+            return self._serve_range(origin, read, topic, subscription, sole_owner, now)
         except StoreDamaged:
             state.found_damaged(topic)
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return 0
-        start = start_of(spans) if subscription is None else subscription.cursor.acknowledged
+
+    def _serve_range(
+        self,
+        origin: Origin,
+        read: Read,
+        topic: Topic,
+        subscription: Subscription | None,
+        sole_owner: bool,
+        now: float,
+    ) -> int | None:
+        """Answer a READ of a topic that is served.
+
+        Raises:
+            StoreDamaged: a row cannot be read.
+        """
+        state = self._state
+        begin = self._begin(topic, subscription, read)
+        if begin is None:
+            if sole_owner:
+                state.replies.answer(origin, Outcome.GONE, reason=NOT_HELD, **oldest(topic, state.reader))
+            else:
+                self._sole_owner.park_or_reject(origin, read, Outcome.UNKNOWN)
+            return 0
+        spans, start, since = begin
         rest = behind(topic, spans, start, read.after)
         after = start if read.after is None else read.after
         cut = None if rest is None else up_to(topic, rest, after, read.until)
+        if cut is None and not isinstance(read.start, int) and read.start != EARLIEST and _is_held(topic, read.until):
+            cut = ()  # The range ends before its start.
         if cut is None:
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=start, log=topic.open.id)
             return 0
+        facts: dict[str, object] = {"position": start}
         if subscription is not None:
             topic.use(KEY + read.name)
-        try:
-            if not read.records_max:
-                named = subscription is not None
-                body = plan(topic, cut, after, state.reader, read.bytes_max, named=named)
-                state.replies.answer(origin, Outcome.SUCCESS, position=start, log=topic.open.id, body=body)
-                return len(body)
-            return self._hand_out(origin, read, topic, cut, after)
-        except StoreDamaged:
-            state.found_damaged(topic)
-            state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
-            return 0
+        else:
+            facts |= {"since": since, "history": topic.history_token}
+            cut = self._within(topic, cut, read)
+        if read.records_max and not read.times:
+            far = begins_far_behind(topic, cut, state.reader)
+            if far and (at := self._replays.next_at(now)) is not None:
+                self._delayed_until = min(self._delayed_until, at)
+                return None
+            size = self._hand_out(origin, read, topic, cut, after, facts)
+            if far:
+                self._replays.handed_out(size)
+            elif size:
+                self._replays.shared = True
+            return size
+        if read.times:
+            body = self._times(topic, cut)
+        else:
+            body = plan(topic, cut, after, state.reader, read.bytes_max, named=subscription is not None)
+        state.replies.answer(origin, Outcome.SUCCESS, log=topic.open.id, body=body, **facts)
+        return len(body)
 
-    def _spans(self, topic: Topic, subscription: Subscription | None, read: Read) -> tuple[Span, ...]:
-        """Return the spans of a read; along the history without batches that were let go before the reader came."""
+    def _begin(
+        self, topic: Topic, subscription: Subscription | None, read: Read
+    ) -> tuple[tuple[Span, ...], Position, int] | None:
+        """Return the spans that a range is a part of, the position before them, and the `since` of a reader of them.
+
+        Returns:
+            None if the position that the range begins at is not held here.
+        """
+        start = read.start
         if subscription is not None:
-            return subscription.cursor.backlog
+            return subscription.cursor.backlog, subscription.cursor.acknowledged, ALWAYS
+        if start == EARLIEST or isinstance(start, int):
+            spans = self._spans(topic, read)
+            return spans, start_of(spans), max(ALWAYS, start - 1) if isinstance(start, int) else ALWAYS
+        cursor = cursor_at(topic, start, 0, 0, self._state.reader)
+        if cursor is None:
+            return None
+        return cursor.backlog, cursor.acknowledged, cursor.since if isinstance(start, tuple) else ALWAYS
+
+    def _within(self, topic: Topic, spans: tuple[Span, ...], read: Read) -> tuple[Span, ...]:
+        """Return the part of a range within its limits by timestamp."""
+        reader = self._state.reader
+        if isinstance(read.start, int):
+            spans = begun_all(topic, spans, max(ALWAYS, read.start - 1), reader)
+        if read.before:
+            spans = tuple(ended(topic, span, read.before, reader) for span in spans)
+            spans = tuple(span for span in spans if span.low < (span.high or 0))
+        return spans
+
+    def _times(self, topic: Topic, spans: tuple[Span, ...]) -> bytes:
+        """Return what the spans show, as JSON."""
+        found = times(topic, spans, self._state.reader)
+        ends = {"first": (topic.open.id, topic.open.end), "end": (topic.open.id, topic.open.end)}
+        if spans:
+            ends = {"first": (spans[0].log, spans[0].low), "end": (spans[-1].log, spans[-1].high or 0)}
+        facts = asdict(found) | {name: format_position(place) for name, place in ends.items()}
+        return json.dumps(facts, separators=(",", ":")).encode("ascii")
+
+    def _spans(self, topic: Topic, read: Read) -> tuple[Span, ...]:
+        """Return the history, without batches that were let go before the reader came."""
         if topic.settings is DEFAULTS:
             return topic.history
         return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 
-    def _hand_out(self, origin: Origin, read: Read, topic: Topic, spans: tuple[Span, ...], after: Position) -> int:
+    def _hand_out(
+        self,
+        origin: Origin,
+        read: Read,
+        topic: Topic,
+        spans: tuple[Span, ...],
+        after: Position,
+        facts: dict[str, object],
+    ) -> int:
         state, settings = self._state, self._state.settings
         records = min(read.records_max, settings.answer_records_max)
         size = min(read.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
@@ -172,8 +279,24 @@ class Reads:
             checksum=answer.checksum,
             log=topic.open.id,
             body=answer.body,
+            **{name: facts[name] for name in facts.keys() - {"position"}},
         )
         return len(answer.body)
+
+
+def _refusal(read: Read) -> str:
+    """Return the reason why a READ contradicts itself; "" if it does not."""
+    if read.name and (read.start != EARLIEST or read.before or read.history or read.times):
+        return "a READ of a named subscription has neither a start, a limit by time, a history nor times"
+    if read.after is not None and read.start != EARLIEST and not isinstance(read.start, int):
+        return "a READ that goes on begins at a timestamp, or has no start"
+    return ""
+
+
+def _is_held(topic: Topic, position: Position | None) -> bool:
+    if position is None or find(topic.history, position) is None:
+        return False
+    return position[1] < topic.logs[position[0]].end
 
 
 def _passed(answer: Answer, spans: tuple[Span, ...], after: Position) -> Position:

@@ -10,7 +10,9 @@ is the one in use.
 
 A client's own subscription that is to be continued (*Continuing*) waits until this server is known to be the topic's
 sole owner. That holds even if a subscription is here, because another server may have the right or a newer one. A
-subscription that begins at a record not held here also waits, because another server may hold the record.
+subscription that begins at a record not held here also waits, because another server may hold the record. The sole
+owner answers `gone`, with the oldest position. Any other server answers `unknown`, so that the client tries another
+holder (docs/explanation/replay.md, J7).
 
     SUBSCRIBE name   no subscription, or off under a lower number → made, once this server is the sole owner
                      on → success, nothing changes         off under this number or a higher one → superseded
@@ -38,9 +40,8 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.consumers import KEY, Readers
 from pubsub.server.topic.cursor import Cursor
-from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.spans import ALWAYS
-from pubsub.server.topic.start import cursor_at
+from pubsub.server.topic.start import NOT_HELD, cursor_at, oldest
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
 
@@ -167,6 +168,7 @@ class Subscriptions:
             topic = state.create(request.topic)
         try:
             cursor = cursor_at(topic, start, stamp, skew, state.reader) if topic else None
+            facts = oldest(topic, state.reader) if cursor is None and sole_owner else {}
         except StoreDamaged:
             assert topic is not None
             state.found_damaged(topic)
@@ -175,10 +177,9 @@ class Subscriptions:
         if topic is not None and cursor is not None:
             return topic, cursor
         if sole_owner:
-            facts = {"position": start_of(topic.history), "log": topic.open.id} if topic else {}
-            state.replies.answer(origin, Outcome.GONE, reason="nothing_is_held_at_that_position", **facts)
+            state.replies.answer(origin, Outcome.GONE, reason=NOT_HELD, **facts)
         else:
-            self._sole_owner.park_or_reject(origin, request)
+            self._sole_owner.park_or_reject(origin, request, Outcome.UNKNOWN)
         return None
 
     def _settle(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool) -> None:

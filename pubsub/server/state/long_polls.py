@@ -52,6 +52,8 @@ class LongPolls:
         self._count = 0
         self._expiries: list[tuple[float, tuple[str, str, str]]] = []
         self._ready: dict[str, None] = {}
+        self._later: dict[str, float] = {}
+        """Topics that are due at a time (monotonic seconds)."""
 
     def __len__(self) -> int:
         return self._count
@@ -126,8 +128,15 @@ class LongPolls:
         """Mark a topic as due in the next loop, because some of its GETs were not served yet."""
         self._ready[topic] = None
 
+    def look_at(self, topic: str, at: float) -> None:
+        """Mark a topic as due at a time (monotonic seconds)."""
+        self._later[topic] = at
+
     def tick(self, now: float) -> None:
-        """Mark the topics as due on which a wait has expired."""
+        """Mark the topics as due on which a wait has expired, or of which the time has come."""
+        for topic in [topic for topic, at in self._later.items() if at <= now]:
+            del self._later[topic]
+            self._ready[topic] = None
         while self._expiries and self._expiries[0][0] <= now:
             poll = self._find(heapq.heappop(self._expiries)[1])
             if poll is not None and poll.expires <= now:
@@ -137,7 +146,8 @@ class LongPolls:
         """Return the time at which `tick` has work, or minus infinity if `ready` has topics."""
         if self._ready:
             return float("-inf")
-        return self._expiries[0][0] if self._expiries else float("inf")
+        later = min(self._later.values(), default=float("inf"))
+        return min(self._expiries[0][0], later) if self._expiries else later
 
     def has_ready(self) -> bool:
         return bool(self._ready)

@@ -239,7 +239,7 @@ class Applying:
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        tables = ("last", "topic_settings", "removal", "subscription", "rival")
+        tables = ("last", "topic_settings", "removal", "topic_order", "subscription", "rival")
         for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
@@ -353,6 +353,9 @@ class Applying:
         c.SettingsChanged: _settings,
         c.RemovalChanged: lambda self, x: self.db.execute(
             "insert or replace into removal values (?,?)", (x.topic, write_removal(x.removal))
+        ),
+        c.OrderChanged: lambda self, x: self.db.execute(
+            "insert or replace into topic_order values (?,?)", (x.topic, x.order)
         ),
         c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,

@@ -152,6 +152,7 @@ class Loading:
             topic.settings = self._settings(row[0], title)
         topic.removal = self._removal(number, title)
         topic.compacted = self._compacted(logs, title)
+        topic.order = next((log for (log,) in self._rows("select log from topic_order where topic = ?", (number,))), "")
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
@@ -298,7 +299,7 @@ class Loading:
         A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
         log with a number that other tables refer to would continue another one's counters and batches.
         """
-        referring = ("last", "topic_settings", "removal", "subscription", "log", "rival", "stage")
+        referring = ("last", "topic_settings", "removal", "topic_order", "subscription", "log", "rival", "stage")
         columns = [("topic", "id"), ("quarantined_topic", "id"), *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.

@@ -25,6 +25,9 @@ from pubsub.server.topic.delivery import Batch
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum bytes of recent batches in memory."""
 
+READ_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The part of them that batches read from the table may take, so that a reader of old ones leaves the recent ones."""
+
 PIECE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of bodies after which reading ahead stops."""
 
@@ -76,6 +79,9 @@ class Reader:
         """
         self._cache: OrderedDict[int, Batch] = OrderedDict()
         self._cache_bytes = 0
+        self._read: OrderedDict[int, None] = OrderedDict()
+        """Keys of the cached batches that were read from the table, in the order of reading."""
+        self._read_bytes = 0
         self.damaged.clear()
         with contextlib.suppress(apsw.Error):  # A new store has no table yet. Damage that is not known is found again.
             self.damaged.update(key for (key,) in self._db.execute("select key from quarantine"))
@@ -133,7 +139,7 @@ class Reader:
             # Cache the complete piece: a subscriber that takes only a part asks for the rest with its next GET.
             for row, batch in zip(left, batches, strict=True):
                 batch.damaged = batch.body is None and row[0] in self.damaged
-                self.remember(row[0], batch)
+                self._remember_read(row[0], batch)
             yield from batches
             if not piece:
                 return
@@ -184,6 +190,21 @@ class Reader:
             for key, count, stamp, total in self._facts(
                 "select key, count, stamp, total from batch where key >= ? and key < ? order by key limit ?",
                 (base | offset, base | _OFFSET, rows),
+            )
+        ]
+
+    def rows_before(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int, int, int, int]]:
+        """Return (offset, count, publisher, counter, stamp, total) of the last batches that begin in [low, high).
+
+        The last batch comes first.
+        """
+        base = log << OFFSET_BITS
+        return [
+            (key & _OFFSET, count, publisher, counter, stamp, total)
+            for key, count, publisher, counter, stamp, total in self._facts(
+                "select key, count, publisher, counter, stamp, total from batch where key >= ? and key < ?"
+                " order by key desc limit ?",
+                (base | low, base | high, rows),
             )
         ]
 
@@ -248,8 +269,17 @@ class Reader:
         self._cache[key] = batch
         self._cache_bytes += _weight(batch.body)
         while self._cache_bytes > CACHE_BYTES_MAX:
-            _, oldest = self._cache.popitem(last=False)
-            self._cache_bytes -= _weight(oldest.body)
+            self.drop(next(iter(self._cache)))
+
+    def _remember_read(self, key: int, batch: Batch) -> None:
+        """Cache a batch that was read from the table, in place of those read before it."""
+        self.remember(key, batch)
+        if key not in self._cache:
+            return
+        self._read[key] = None
+        self._read_bytes += _weight(batch.body)
+        while self._read_bytes > READ_BYTES_MAX:
+            self.drop(next(iter(self._read)))
 
     def drop_range(self, low: int, high: int) -> None:
         """Drop all cached batches with keys in [low, high)."""
@@ -259,8 +289,12 @@ class Reader:
     def drop(self, key: int) -> None:
         """Drop a cached batch that is not stored in this form, or no longer."""
         batch = self._cache.pop(key, None)
-        if batch is not None:
-            self._cache_bytes -= _weight(batch.body)
+        if batch is None:
+            return
+        self._cache_bytes -= _weight(batch.body)
+        if key in self._read:
+            del self._read[key]
+            self._read_bytes -= _weight(batch.body)
 
 
 def _weight(body: Buffer | None) -> int:

@@ -26,6 +26,7 @@ RESTORED: Final = "restored"
 ADDED: Final = (
     "create table if not exists removal (topic integer primary key, removal text not null)",
     "create table if not exists compacted (log integer primary key, parts text not null)",
+    "create table if not exists topic_order (topic integer primary key, log text not null)",
 )
 """Tables that a store of this format may lack, because it was made before them."""
 
@@ -64,6 +65,7 @@ DESCRIBING: Final = (
     "topic_settings",
     "removal",
     "compacted",
+    "topic_order",
     "log",
     "publisher",
     "last",

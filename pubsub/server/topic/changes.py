@@ -200,6 +200,17 @@ class RemovalChanged(_Change):
     removal: Removal
 
 
+class OrderChanged(_Change):
+    """The history of a topic has the order of another log's holder.
+
+    Attributes:
+        order: ID of the log with which the order began; "": it is the open log.
+    """
+
+    topic: Number
+    order: str
+
+
 class SubscriptionChanged(_Change):
     """A subscription is new or has changed."""
 
@@ -392,6 +403,7 @@ Change = (
     | TopicChanged
     | SettingsChanged
     | RemovalChanged
+    | OrderChanged
     | SubscriptionChanged
     | BatchQuarantined
     | BatchRepaired

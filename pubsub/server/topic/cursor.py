@@ -21,12 +21,14 @@ class Cursor:
         acknowledged: the last position that is durable at the consumer.
         backlog: the spans still to be received, in order.
         handed: the furthest position of the backlog that may have been handed out. In memory only; None if none was.
+        far: True if the last answer left the reader far behind (`requests.replays`). In memory only.
     """
 
     since: int
     acknowledged: Position
     backlog: tuple[Span, ...]
     handed: Position | None = field(default=None, compare=False)
+    far: bool = field(default=False, compare=False)
 
     @property
     def doubtful(self) -> bool:

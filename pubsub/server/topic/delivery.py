@@ -78,6 +78,12 @@ class BatchReader(Protocol):
     def log_state(self, log: str) -> LogState:
         """Return the state of a log by its ID."""
 
+    def rows_before(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int, int, int, int]]:
+        """Return (offset, count, publisher, counter, stamp, total) of the last batches that begin in [low, high).
+
+        The last batch comes first.
+        """
+
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """Return (offset, count, stamp, total) of the last batch that begins in [low, offset]."""
 
@@ -97,6 +103,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost position.
         stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
+        total: with SUCCESS, the bytes of the log before the last batch.
         reason: with LOST, DROPPED if settings of the topic let the records go; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
@@ -117,6 +124,7 @@ class Answer:
     stamp: int = 0
     doubtful: bool = False
     reason: str = ""
+    total: int = 0
 
 
 class _Full(Exception):
@@ -133,7 +141,7 @@ class _Walk:
         self._batches_left = BATCHES_MAX
         self.builder = RecordsBuilder()
         self.last: Position | None = None
-        self.stamp = 0
+        self.stamp = self.total = 0
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
         self.repairable: tuple[int, int] | None = None
@@ -218,7 +226,7 @@ class _Walk:
         publisher = self._publishers[batch.publisher]
         self.stamp = self.stamp or batch.stamp
         self.builder.add(span.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
-        self.last = (span.log, first + count - 1)
+        self.last, self.total = (span.log, first + count - 1), batch.total
         self._records_left -= count
         if not self._records_left:
             raise _Full
@@ -307,6 +315,7 @@ def collect(
         last=walk.last,
         damaged=walk.damaged,
         stamp=walk.stamp,
+        total=walk.total,
         doubtful=walk.doubtful,
     )
 
@@ -316,4 +325,10 @@ def first_with_body(reader: BatchReader, log: Log) -> int:
 
     Batches lose their bytes from the log's begin on, on purpose. Readers that begin in the log begin there.
     """
-    return reader.first_with_body(log.number, log.low, log.end - log.unknown)
+    high = log.end - log.unknown
+    found = reader.first_with_body(log.number, log.low, high)
+    if found < high:
+        return found
+    # The batches of the present loop are not stored yet.
+    newest = reader.newest(log.number, log.low, high - 1)
+    return log.low if newest is None else newest[0] + newest[1]

@@ -62,6 +62,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "settings": _EVERYWHERE,
     "removal": _EVERYWHERE,
     "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
+    "order": _BETWEEN_STORES,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
@@ -91,6 +92,7 @@ class Description:
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
     compacted: dict[str, Parts] = field(default_factory=dict)
+    order: str = ""
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -112,6 +114,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         settings=topic.settings,
         removal=topic.removal,
         compacted=dict(topic.compacted),
+        order=topic.order,
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -150,6 +153,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         settings=said.settings,
         removal=said.removal,
         compacted=dict(said.compacted),
+        order=said.order,
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

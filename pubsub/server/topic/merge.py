@@ -29,6 +29,7 @@ Limits:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -99,6 +100,8 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         The numbers of the copies that were made or came along, and the next free one.
     """
     behind = outdated(topic, other)
+    second = bool(behind) or is_elder(other, topic)
+    order = _order(topic, other, second=second)
     _forget_logs(topic, behind)
     known = topic.merged | topic.logs.keys()
     topic.watermarks |= other.watermarks
@@ -129,13 +132,29 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
-        if behind or is_elder(other, topic)
+        if second
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
+    topic.begin_order(order)
     _take_over(topic, other, known)
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
+
+
+def _order(topic: Topic, other: Topic, *, second: bool) -> str:
+    """Return the token of the merged history: that of the side which comes first, since its readers go on.
+
+    Args:
+        second: True if the history of `topic` comes after the other one.
+    """
+    if not second and (topic.logs.keys() != {topic.open.id} or topic.merged or topic.open.end > 1):
+        return topic.history_token
+    if (topic.merged | topic.logs.keys()).isdisjoint(span.log for span in other.history):
+        return other.history_token
+    # Some records of the other history stay at their place in this one.
+    tokens = f"{topic.history_token}&{other.history_token}"
+    return sha256(tokens.encode()).hexdigest()[:16]
 
 
 def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, grown: bool) -> None:

@@ -3,6 +3,7 @@
     latest     after all records that are held
     earliest   at the first record that is held
     stamp      the same, without records of an earlier timestamp
+    last:N     at the last N records that the history shows
     position   at the record with this position
 
 A start before the end begins in the topic's history, so that two subscriptions receive the same order. A merge may
@@ -10,21 +11,37 @@ bring spans from another server (`merge`). The cursor's `since` leaves out the r
 start. Timestamps of two servers compare within the bound on skew, so a start at a position, including the end, allows
 for that skew. A start at a timestamp does not, since every record has a timestamp.
 
-The rules are those of docs/explanation/get.md, G15; docs/explanation/numbers.md, N8.
+The rules are those of docs/explanation/get.md, G15; docs/explanation/numbers.md, N8;
+docs/explanation/replay.md, J1 to J6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from msgspec.structs import replace
-
-from pubsub.protocol.names import EARLIEST, LATEST, Position, Start
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.protocol.names import EARLIEST, LATEST, Position, Start, last_records
+from pubsub.protocol.topic_settings import NONE
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader, first_with_body
+from pubsub.server.topic.places import begun
 from pubsub.server.topic.ranges import start_of
+from pubsub.server.topic.shown import Budget, backwards
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.topic import Topic
+
+NOT_HELD: Final = "nothing_is_held_at_that_position"
+"""Reason of an answer to a start at a position."""
+
+
+def oldest(topic: Topic | None, reader: BatchReader) -> dict[str, Position | str]:
+    """Return the fields of the answer *gone*: the oldest position that is held, the one before it, and the log."""
+    if topic is None:
+        return {}
+    spans = with_bodies(topic, topic.history, reader)
+    first = next((span for span in spans if span.high is None or span.low < span.high), spans[-1])
+    return {"first": (first.log, first.low), "position": (first.log, first.low - 1), "log": topic.open.id}
 
 
 def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchReader) -> Cursor | None:
@@ -35,19 +52,59 @@ def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchRe
         skew: the bound on the difference of two servers' clocks; both in microseconds.
     """
     if start == LATEST:
-        return Cursor(max(0, stamp - skew), (topic.open.id, topic.open.end - 1), (Span(topic.open.id, topic.open.end),))
+        return _at_end(topic, stamp, skew)
     if start == EARLIEST:
-        return _cursor(with_bodies(topic, topic.history, reader), ALWAYS)
-    if isinstance(start, int):
+        found: Cursor | None = _cursor(with_bodies(topic, topic.history, reader), ALWAYS)
+    elif isinstance(start, int):
         since = max(0, start - 1)
         spans = with_bodies(topic, topic.history, reader)
-        return _cursor(tuple(replace(span, since=max(span.since, since)) for span in spans), since)
-    assert not isinstance(start, str)
-    return _at_record(topic, start, skew, reader)
+        found = _cursor(begun_all(topic, spans, since, reader), since)
+    elif isinstance(start, str):
+        found = _at_last(topic, last_records(start), stamp, skew, reader)
+    else:
+        found = _at_record(topic, start, skew, reader)
+    if found is not None:
+        found.since = max(found.since, stamp - skew - _kept(topic))
+    return found
+
+
+def _kept(topic: Topic) -> int:
+    """Return the age beyond which `keep` lets every record go (microseconds); a very large one if no age does.
+
+    A new subscription is not owed such a record, which another holder may have without its bytes.
+    """
+    ages = [amount.age for amount in topic.settings.keep]
+    if topic.settings.keep == (NONE,) or None in ages:
+        return NUMBER_MAX
+    return max(age for age in ages if age is not None)
 
 
 def _cursor(spans: tuple[Span, ...], since: int) -> Cursor:
     return Cursor(since, start_of(spans), spans)
+
+
+def _at_end(topic: Topic, stamp: int, skew: int) -> Cursor:
+    return _cursor((Span(topic.open.id, topic.open.end),), max(0, stamp - skew))
+
+
+def begun_all(topic: Topic, spans: Iterable[Span], since: int, reader: BatchReader) -> tuple[Span, ...]:
+    """Return the spans without records that have timestamps up to `since`; empty spans are dropped."""
+    begun_ = (begun(topic, span, since, reader) for span in spans)
+    return tuple(span for span in begun_ if span.high is None or span.low < span.high)
+
+
+def _at_last(topic: Topic, records: int, stamp: int, skew: int, reader: BatchReader) -> Cursor:
+    spans = with_bodies(topic, topic.history, reader)
+    left, first = records, None
+    for first in backwards(topic, spans, reader, Budget()):
+        left -= first.stop - first.first
+        if left <= 0:
+            break
+    if first is None:
+        return _at_end(topic, stamp, skew)
+    since = stamp - skew if first.stamp is None else min(first.stamp - 1, stamp - skew)
+    place = first.first + max(0, -left)
+    return _cursor((spans[first.span].from_offset(place), *spans[first.span + 1 :]), max(0, since))
 
 
 def with_bodies(topic: Topic, spans: Iterable[Span], reader: BatchReader, *, but: str = "") -> tuple[Span, ...]:
@@ -67,8 +124,13 @@ def _at_record(topic: Topic, position: Position, skew: int, reader: BatchReader)
     log, index = topic.logs.get(position[0]), find(topic.history, position)
     if log is None or index is None or position[1] >= log.end:
         return None
+    if position[1] < first_with_body(reader, log):
+        return None  # The bytes of the record were let go.
     # A batch of this loop is not stored yet, so the timestamp may be that of an earlier batch.
     batch = reader.newest(log.number, log.low, position[1])
     since = ALWAYS if batch is None else max(0, batch[2] - 1 - skew)
-    later = with_bodies(topic, topic.history[index + 1 :], reader)
-    return _cursor((topic.history[index].from_offset(position[1]), *later), since)
+    spans = with_bodies(topic, topic.history, reader)
+    # Records of another log may have been put later, although they come earlier in the history.
+    before = begun_all(topic, (span for span in spans[:index] if span.log != log.id), since, reader)
+    later = begun_all(topic, spans[index + 1 :], since, reader)
+    return _cursor((*before, spans[index].from_offset(position[1]), *later), since)

@@ -29,6 +29,7 @@ from pubsub.server.topic import spans as spans_of
 from pubsub.server.topic.changes import (
     LogCompacted,
     LogTrimmed,
+    OrderChanged,
     RemovalChanged,
     SettingsChanged,
     TopicContested,
@@ -122,6 +123,7 @@ class Topic:
         settings: how much of the topic is kept, as an operator or client has set it.
         removal: whether records went, and the tombstones among them.
         compacted: the parts of each log from which compaction removed records, by the log's ID.
+        order: ID of the log with which the order of the history began; "": it is the open log.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -148,6 +150,7 @@ class Topic:
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
     compacted: dict[str, Parts] = field(default_factory=dict)
+    order: str = ""
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -181,6 +184,7 @@ class Topic:
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
+        self.begin_order("")  # The closed log may continue at another server.
         self.measured_total = 0
         self.note_all()
 
@@ -243,6 +247,19 @@ class Topic:
         self.compacted = {**self.compacted, log.id: parts}
         if not parts:
             del self.compacted[log.id]
+
+    @property
+    def history_token(self) -> str:
+        """Identifies the order of the history (docs/explanation/replay.md, J9)."""
+        return self.order or self.open.id
+
+    def begin_order(self, order: str) -> None:
+        """Record the log with which the order of the history began; "": it begins with the open log."""
+        if order == self.open.id:
+            order = ""
+        if order != self.order:
+            self.order = order
+            self.dirty.row(self.name, OrderChanged(self.number, order))
 
     # Other holders
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pubsub.protocol.topic_settings import Amount
 from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.places import cut
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -126,22 +127,3 @@ def _with_bytes_after(reader: BatchReader, log: Log, span: Span, left: int) -> i
         else:
             high = batch[0]
     return found
-
-
-def cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
-    """Return the offset below which every batch of a log is at least as old as `old` and ends at or below `floor`."""
-    place = low = log.low
-    high = min(floor, log.end)
-    while low < high:
-        middle = (low + high) // 2
-        batch = reader.newest(log.number, log.low, middle)
-        if batch is None:  # The store has no batch there.
-            place = low = middle + 1
-            continue
-        offset, count, stamp, _ = batch
-        if stamp <= old and offset + count <= floor:
-            place = max(place, offset + count)
-            low = max(offset + count, middle + 1)
-        else:
-            high = offset
-    return place

@@ -38,10 +38,11 @@ from pubsub.server.topic.changes import (
 )
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
+from pubsub.server.topic.places import cut
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.compaction import Compaction
-from pubsub.server.upkeep.keeping import cut, held_by, released
+from pubsub.server.upkeep.keeping import held_by, released
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
