@@ -146,6 +146,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         before=numbers,
         times=flags,
         history=maybe,
+        tombstones=numbers,
     ),
     Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
     Publish: dict(**sink, stages=stage_maps),
