@@ -1,7 +1,7 @@
-"""A worker that sends each message to another system, with pauses between attempts and dead letters in the end.
+"""A worker that sends each message to another system, with waits between attempts and dead letters in the end.
 
     PUBSUB_PROXIES_FILE=cluster/proxies python retries.py http://127.0.0.1:9000/mail   # until SIGTERM
-    PUBSUB_PROXIES_FILE=cluster/proxies python retries.py --again                      # put dead letters again
+    PUBSUB_PROXIES_FILE=cluster/proxies python retries.py --again                      # redrive the dead letters
 
 The other system may receive a request twice: after a crash, and after a time-out. It gets the message's ID as the key
 against repeats.
@@ -16,8 +16,6 @@ import urllib.request
 from pubsub import Client, DataLoss, Message, PubsubError, Transaction, Unavailable
 
 TOPIC = "mail"
-ATTEMPTS = 5  # `handler_attempts`: then a message becomes a dead letter, and the worker goes on behind it.
-PAUSE_SECONDS = 0.2  # After the first failure; twice as long after each further one.
 
 stopping = threading.Event()
 
@@ -30,37 +28,26 @@ def deliver(url: str, message: Message) -> None:
 
 
 def work(client: Client, url: str) -> None:
-    failures = 0
-
     def handle(message: Message, transaction: Transaction) -> None:
         deliver(url, message)  # First the other system, then the transaction.
         transaction.execute("insert or ignore into sent values (?)", (message.id,))
 
     while not stopping.is_set():
         try:
-            if client.process(TOPIC, handle, timeout=1.0):
-                failures = 0
+            client.process(TOPIC, handle, timeout=1.0)
         except (Unavailable, DataLoss) as error:
             logging.warning("%s", error)
         except PubsubError:
             raise
         except Exception as error:  # noqa: BLE001
-            logging.warning("attempt failed: %s", error)
-            stopping.wait(PAUSE_SECONDS * 2 ** min(failures, 8))
-            failures += 1
+            logging.warning("attempt failed: %s", error)  # It comes again after 1, 2, 4 and 8 seconds.
 
 
-def put_again(client: Client) -> None:
-    letters = client.dead_letters(TOPIC)
-    with client.transaction() as transaction:
-        transaction.execute("create table if not exists again (id text primary key)")
-        for letter in letters:
-            known = list(transaction.execute("select 1 from again where id = ?", (letter.first,)))
-            if letter.body is not None and not known:
-                transaction.execute("insert into again values (?)", (letter.first,))
-                client.put(TOPIC, letter.body, key=letter.key, transaction=transaction)
-                print("again:", letter.body.decode(), "which failed with", letter.error)
-    client.flush()
+def redrive(client: Client) -> None:
+    for letter in client.dead_letters(TOPIC):
+        if letter.body is not None:
+            print("again:", letter.body.decode(), "which failed with", letter.error)
+    client.redrive("all", topic=TOPIC)
 
 
 def main() -> None:
@@ -70,7 +57,7 @@ def main() -> None:
             transaction.execute("create table if not exists sent (id text primary key)")
         client.subscribe(TOPIC)
         if sys.argv[1] == "--again":
-            put_again(client)
+            redrive(client)
         else:
             work(client, sys.argv[1])
 

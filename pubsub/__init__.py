@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from pubsub.client import DeadLetter as DeadLetter
     from pubsub.client import Handler as Handler
     from pubsub.client import Headers as Headers
+    from pubsub.client import Later as Later
     from pubsub.client import Message as Message
     from pubsub.client import Publisher as Publisher
+    from pubsub.client import Purged as Purged
+    from pubsub.client import Reject as Reject
     from pubsub.client import Reply as Reply
     from pubsub.client import Request as Request
     from pubsub.client import Ticket as Ticket
@@ -81,7 +84,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
-        "Client DeadLetter Handler Headers Message Publisher Reply Request Ticket TopicSettings Transaction"
+        "Client DeadLetter Handler Headers Later Message Publisher Purged Reject Reply Request Ticket TopicSettings "
+        "Transaction"
     ),
     "pubsub.client.errors": "CallDiscarded CallExpired CallFailed CallKept CallOver NoSuchCall",
     "pubsub.config.settings": "ClientSettings",

@@ -11,6 +11,7 @@ from pubsub.cli.operating import SENDER, cluster
 from pubsub.cli.server import drain_server, stop_draining
 from pubsub.cli.topic import end_subscription, move_topic, waiting_for
 from pubsub.client.requests import Proxies
+from pubsub.client.topic_objects import check_creation, create, find_purge, purge
 from pubsub.client.topic_settings import change_settings, check_settings, read_settings
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
@@ -69,6 +70,20 @@ class ClusterOperations:
         check_settings(topic, values)
         with self._proxies() as proxies:
             return asdict(change_settings(proxies, SENDER, topic, values, base))
+
+    def create(self, topic: str, values: Mapping[str, str | None]) -> dict[str, Any]:
+        """Create a topic; raises as `pubsub topic create`."""
+        check_creation(topic, values)
+        with self._proxies() as proxies:
+            found, new = create(proxies, SENDER, topic, values)
+        return asdict(found) | {"new": new}
+
+    def purge(self, topic: str, *, unread: bool) -> dict[str, Any]:
+        """Purge a topic; raises as `pubsub topic purge`."""
+        check_settings(topic, {})
+        with self._proxies() as proxies:
+            found = find_purge(proxies, SENDER, topic, unread=unread)
+            return asdict(purge(proxies, SENDER, topic, found, unread=unread))
 
     def _proxies(self, key: Path | None = None) -> Proxies:
         settings = self._loaded.settings

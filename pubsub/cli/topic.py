@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pubsub import console
-from pubsub.cli import topic_settings
+from pubsub.cli import topic_objects, topic_settings
 from pubsub.cli.abandoning import find_part, find_topics, give_up
 from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.config.loading import Loaded
@@ -42,9 +42,12 @@ NAMES_SHOWN: Final = 10
 
 @app.callback()
 def topic() -> None:
-    """Set how much of a topic is kept, move or give up topics, and end subscriptions of lost clients."""
+    """List, create, purge, move or give up topics, set how much is kept, and end subscriptions of lost clients."""
 
 
+app.command("list")(topic_objects.list_topics)
+app.command("create")(topic_objects.create_topic)
+app.command("purge")(topic_objects.purge_topic)
 app.command("set")(topic_settings.set_settings)
 app.command("show")(topic_settings.show)
 

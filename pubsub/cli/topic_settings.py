@@ -47,7 +47,7 @@ def set_settings(
     A topic that does not exist is created. Deleted messages do not come back, so a change that can delete some asks
     first. The key needs the right to operate.
     """
-    given = _given(values)
+    given = given_settings(values)
     check_settings(name, given)
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
@@ -86,7 +86,7 @@ def _is_latest(keep: str) -> bool:
         return False
 
 
-def _given(values: list[str]) -> dict[str, str | None]:
+def given_settings(values: list[str]) -> dict[str, str | None]:
     """Return each setting by name; None for one that is not given.
 
     Raises:

@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from pubsub.client.core.calling import Request as Request
     from pubsub.client.core.message import Batch as Batch
     from pubsub.client.core.message import Message as Message
+    from pubsub.client.core.outcomes import Later as Later
+    from pubsub.client.core.outcomes import Reject as Reject
     from pubsub.client.dead_letters import DeadLetter as DeadLetter
     from pubsub.client.filling import BatchTicket as BatchTicket
-    from pubsub.client.flows.processing import AsyncHandler as AsyncHandler
-    from pubsub.client.flows.processing import Handler as Handler
+    from pubsub.client.flows.handlers import AsyncHandler as AsyncHandler
+    from pubsub.client.flows.handlers import Handler as Handler
     from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
     from pubsub.client.flows.serving import CallHandler as CallHandler
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
+    from pubsub.client.topic_objects import Purged as Purged
     from pubsub.client.topic_settings import TopicSettings as TopicSettings
 
 _WHERE = {
     "AsyncCallHandler": "flows.serving",
     "AsyncClient": "aio",
-    "AsyncHandler": "flows.processing",
+    "AsyncHandler": "flows.handlers",
     "AsyncPublisher": "aio",
     "Batch": "core.message",
     "BatchTicket": "filling",
@@ -37,12 +40,15 @@ _WHERE = {
     "CallState": "core.calling",
     "Client": "client",
     "DeadLetter": "dead_letters",
-    "Handler": "flows.processing",
+    "Handler": "flows.handlers",
     "Headers": "arguments",
+    "Later": "core.outcomes",
     "Message": "core.message",
     "Publisher": "publisher",
+    "Reject": "core.outcomes",
     "Reply": "core.calling",
     "Request": "core.calling",
+    "Purged": "topic_objects",
     "Ticket": "storage.transaction",
     "TopicSettings": "topic_settings",
     "Transaction": "storage.transaction",

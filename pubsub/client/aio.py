@@ -24,12 +24,14 @@ from pubsub.client.client_base import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.core.waiting import NONE, Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.filling import BatchTicket
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
-from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, Processing, check_handler
+from pubsub.client.flows.handlers import AsyncHandler, check_handler
+from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
@@ -37,6 +39,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import TopicSettings
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
@@ -219,6 +222,14 @@ class AsyncClient(ClientBase):
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
         return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base, tombstones)
 
+    async def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+        """Create a topic; arguments and errors as `Client.create_topic`."""
+        return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop)
+
+    async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
+        """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""
+        return await asyncio.to_thread(self._topic_objects.purge, topic, unread=unread)
+
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""
         self._check_free(topic)
@@ -256,6 +267,7 @@ class AsyncClient(ClientBase):
         handler: AsyncHandler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
+        hold: Hold = "all",
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
@@ -271,10 +283,7 @@ class AsyncClient(ClientBase):
         of a kind that cannot work (a generator), or waits with its transaction open.
 
         Args:
-            topic: one subscribed topic, or several, which take turns: see `Client.process`.
-            handler: called for one message at a time.
-            timeout: for the first message, in seconds; None: the client's.
-            max: most messages to take; the call waits for the first one only.
+            topic, handler, timeout, max, hold: as for `Client.process`.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.
@@ -284,17 +293,18 @@ class AsyncClient(ClientBase):
         """
         check_handler(handler, awaits=True)
         check_count("max", max)
+        check_hold(hold)
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
         processing = Processing(session, gets)
         started = session.now
         until = session.until(timeout, started)
         while True:
-            ready = await self._run(gets.first_of(topics, started, until))
-            turns = Turns(gets, topics, ready, max)
+            ready = await self._run(gets.first_of(topics, started, until, hold))
+            turns = Turns(gets, topics, ready, max, hold)
             for sub, number in turns:
                 try:
-                    turns.taken += await processing.batch(sub, handler, number, self._breathe, awaits=True)
+                    turns.taken += await processing.batch(sub, handler, number, self._breathe, awaits=True, hold=hold)
                 except BaseException:
                     session.recover(handled=True)
                     raise
@@ -370,7 +380,7 @@ class AsyncClient(ClientBase):
             if sub is None:
                 break
             try:
-                await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True)
+                await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True, hold=NONE)
             except TryLater as later:
                 await self._run(serving.pause(later.seconds))
             except BaseException:

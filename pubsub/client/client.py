@@ -8,15 +8,18 @@ from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.core.waiting import Hold
 from pubsub.client.explaining import explain
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
-from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
+from pubsub.client.flows.handlers import Handler
+from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import TopicSettings
 
 
@@ -34,6 +37,7 @@ class Client(ServiceCalls):
         timeout: default time-out of a call, in seconds.
         key_file: file with the client's secret key; None: `NAME.key` beside the state, if that file exists. A client
             with a key connects only to proxies with a known key, from the proxies file or the settings.
+        dead_letters: "topic": each dead letter is also put to `$dead.NAME`; "table" or None: it is not.
         settings: all settings; the other arguments override them. None: a setting that is not given comes from the
             environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), then the configuration file, then its
             default.
@@ -259,6 +263,33 @@ class Client(ServiceCalls):
         """
         return self._topic_settings.configure(topic, keep, drop, base, tombstones)
 
+    def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+        """Create a topic, and return its settings when every proxy that answers knows it.
+
+        Args:
+            topic: as for `put`.
+            keep, drop: as for `configure`; None: the default.
+
+        Raises:
+            InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
+            NotNow: the topic exists with other settings. With the same settings the call succeeds.
+            NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
+        """
+        return self._topic_objects.create(topic, keep, drop)
+
+    def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
+        """Delete the stored messages of a topic that every subscriber has acknowledged, and return their number.
+
+        Args:
+            topic: a topic that exists.
+            unread: delete the other messages, too. A subscriber that has not acknowledged them gets `DataLoss`.
+
+        Raises:
+            NotKnown: there is no such topic.
+            InvalidName, CallerError, NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
+        """
+        return self._topic_objects.purge(topic, unread=unread)
+
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.
 
@@ -333,34 +364,35 @@ class Client(ServiceCalls):
         handler: Handler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
+        hold: Hold = "all",
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
         `handler(message, transaction)` gets a message and a transaction of the client's database. The transaction
         begins with its first use; until then other threads use the client. If the handler raises or the process ends,
-        the transaction rolls back and the message comes again; this call raises the handler's exception. Each attempt
-        is counted before the handler runs. After `handler_attempts` failed attempts the message moves to the dead
-        letters with its error, and the next one is processed. An attempt ended by Ctrl-C or `sys.exit` does not count.
+        the transaction rolls back; this call raises the handler's exception at once. The message comes again after
+        `retry_first_seconds`, doubled with each failure up to `retry_longest_seconds`. A call in the time until then
+        waits, within its time-out, and takes from its other topics. Each attempt is counted before the handler runs,
+        also over restarts (`Message.attempts`), except one ended by Ctrl-C or `sys.exit`. After `handler_attempts`
+        failures the message moves to the dead letters. A handler raises `Later(seconds)` to get its message again
+        then, and `Reject(reason)` to move it to the dead letters at once; this call raises neither.
 
         Args:
-            topic: one subscribed topic, or several. Several take turns of some messages each, also from one call to the
-                next, so a topic with a long backlog does not delay the others.
-            handler: called for one message at a time, on this thread. An `async def` function is rejected before any
-                message is taken. A function that returns an awaitable is rolled back, and the attempt does not count.
-                `AsyncClient.process` accepts both.
+            topic: one subscribed topic, or several, which take turns of some messages each, also from call to call.
+            handler: called for one message at a time, on this thread; no `async def` function.
             timeout: for the first message, in seconds; None: the client's.
             max: most messages to take; the call waits for the first one only.
+            hold: what waits behind a waiting message: "all" of its topic, those with its "key", or "none".
 
         Returns:
-            The number of messages taken, dead letters included; 0 if no message or no answer came in time.
+            The number of messages taken, dead letters and those put off included; 0 if none came in time.
 
         Raises:
-            Unavailable: an answer reported that a topic is not served at present, or no answer came for the client's
-                time-out, in one call or over several. A shorter time without an answer is not an error.
-            PubsubError: otherwise as `get`.
+            PubsubError: as `get`. Unavailable only if an answer reported that a topic is not served, or no answer came
+                for the client's time-out, in one call or over several.
             Exception: as the handler raised it.
         """
-        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))
+        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))
 
     # The client
 

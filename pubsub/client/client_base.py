@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from pubsub.base.clock import Clock
     from pubsub.client.storage.recorder import RecordSink
+    from pubsub.client.topic_objects import TopicCalls
     from pubsub.client.topic_settings import SettingsCalls
     from pubsub.security.process_keys import ClientKeys
 
@@ -56,6 +58,7 @@ def make_settings(
     power_safe: bool | None,
     timeout: float | None,
     key_file: Path | str | None = None,
+    dead_letters: str | None = None,
 ) -> ClientSettings:
     """Combine the caller's arguments, then `settings`, then the sources that commands use.
 
@@ -79,6 +82,8 @@ def make_settings(
     if power_safe is not None:
         check_truth("power_safe", power_safe)
         named["power_safe"] = power_safe
+    if dead_letters is not None:
+        named["dead_letters"] = dead_letters
     if timeout is not None:
         check_seconds("timeout", timeout)
         named["timeout_seconds"] = timeout
@@ -105,6 +110,7 @@ class ClientBase:
         power_safe: bool | None = None,
         timeout: float | None = None,
         key_file: Path | str | None = None,
+        dead_letters: str | None = None,
         settings: ClientSettings | None = None,
         recorder: RecordSink | Path | str | None = None,
         context: zmq.Context[Any] | None = None,
@@ -117,7 +123,7 @@ class ClientBase:
         check_files()
         check_surroundings(recorder, clock, random, boot)
         valid_wall((clock or SystemClock()).wall())
-        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
+        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file, dead_letters)
         options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
         opened: list[Session] = []
         try:
@@ -146,6 +152,14 @@ class ClientBase:
         session = self._session
         with session.entered():  # A closed client refuses.
             return SettingsCalls(session)
+
+    @property
+    def _topic_objects(self) -> TopicCalls:
+        from pubsub.client.topic_objects import TopicCalls  # noqa: PLC0415 - few clients need it.
+
+        session = self._session
+        with session.entered():  # A closed client refuses.
+            return TopicCalls(session)
 
     @property
     def name(self) -> str:
@@ -218,13 +232,61 @@ class ClientBase:
         """
         return guarded(self._session, self._calls.subscribing.subscriptions)
 
-    def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
-        """Return messages on which a handler failed too often, and ranges of lost messages.
+    def dead_letters(self, topic: str | None = None, *, bodies: bool = True) -> list[DeadLetter]:
+        """Return messages on which a handler failed too often, or that it rejected, and ranges of lost messages.
 
         Args:
             topic: only those of this topic; None: all.
+            bodies: read the bodies. False: each is b"", which takes less memory.
         """
-        return guarded(self._session, dead_letters, self._session, topic)
+        return guarded(self._session, dead_letters, self._session, topic, bodies=bodies)
+
+    def redrive(
+        self,
+        letters: str | Sequence[str],
+        *,
+        topic: str | None = None,
+        since: datetime | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Hand dead letters to this client's handler again, with no attempts counted: the next `process` takes them.
+
+        A letter leaves the table in the commit that makes it a waiting message, so it is never in both or in neither.
+        Other subscribers of the topic notice nothing.
+
+        Args:
+            letters: message IDs (`DeadLetter.first`), or "all". "all" leaves out lost ranges, letters of topics to
+                which the client is not subscribed, and those for which there is no room now.
+            topic: only those of this topic; None: all.
+            since: only those that became dead letters at this time or later; a datetime with a time zone.
+            to: put each to this topic instead, with its key and headers, in the commit that takes it out.
+
+        Returns:
+            The number of letters redriven.
+
+        Raises:
+            CallerError: an argument is not allowed, or there is no such letter; nothing happened.
+            NotSubscribed: a named letter is of a topic to which the client is not subscribed; nothing happened.
+            TooLarge: there is no room for a further waiting message, or in the outbox.
+            StorageError: the disk refused.
+        """
+        return guarded(self._session, self._calls.redriving.redrive, letters, topic, since, to)
+
+    def purge_dead_letters(self, age: timedelta, *, topic: str | None = None) -> int:
+        """Drop the dead letters that are older than `age`. A loss that no call has raised yet stays.
+
+        Args:
+            age: time since they became dead letters, at least; `timedelta(0)`: all.
+            topic: only those of this topic; None: all.
+
+        Returns:
+            The number of letters dropped.
+
+        Raises:
+            CallerError: an argument is not allowed.
+            StorageError: the disk refused.
+        """
+        return guarded(self._session, self._calls.redriving.purge, age, topic)
 
     def calls(self) -> list[CallState]:
         """Return the calls that are kept, oldest first: waiting calls, and calls with a reply."""

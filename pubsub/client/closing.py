@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from pubsub.client.core.changes import Tried
+from pubsub.client.core.changes import Tried, WaitingTried
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.session import Session
 from pubsub.errors import Interrupted, StorageError
@@ -70,7 +70,11 @@ def _uncount(session: Session) -> None:
     found: list[tuple[Subscription, Position]] = []
     for sub in session.core.subscriptions.values():
         cursor = sub.cursor
-        unmade = cursor.counted_ahead or sub.busy is not None  # This close ends a handler that awaits.
+        if sub.busy is not None and sub.row is not None:
+            session.commit([WaitingTried(sub.row.number, sub.row.attempts - 1)])
+            sub.row.attempts -= 1
+        # This close ends a handler that awaits.
+        unmade = cursor.counted_ahead or (sub.busy is not None and sub.row is None)
         log, offset = cursor.tried if unmade and cursor.attempts and cursor.tried is not None else (None, None)
         if log is not None and offset is not None:
             found.append((sub, (log, offset)))

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
+from pubsub.client import letter_commands
 from pubsub.client.call_commands import add_to
 from pubsub.client.inputs import (
     HeaderOption,
@@ -29,14 +30,14 @@ from pubsub.client.inputs import (
     readable,
     source,
 )
-from pubsub.client.message_fields import body_fields, metadata_fields, written
+from pubsub.client.message_fields import written
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
-from pubsub.errors import CallerError, StoreInUse, Unavailable
+from pubsub.errors import CallerError, Unavailable
 
 if TYPE_CHECKING:
-    from pubsub.client import Batch, Client, DeadLetter, Transaction
+    from pubsub.client import Batch, Client, Transaction
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -70,20 +71,16 @@ BATCH: Final = 100
 FILE_BATCH: Final = 10_000
 """Messages that get writes to a file before it acknowledges them; a file gets no message twice."""
 
-BODY_SHOWN_BYTES: Final = 200
-"""Bytes of a dead letter's body in the table; --json has the complete body."""
-
 OF_PUTS: Final = frozenset({"outbox_bytes_max", "window", "publisher_records", "publisher_bytes", "linger_seconds"})
 """Settings that have an effect in puts only."""
 
 OF_GETS: Final = frozenset({"prefetch_records", "prefetch_bytes"})
 """Settings that have an effect in gets only."""
 
-OF_HANDLERS: Final = frozenset({"handler_attempts"})
+OF_HANDLERS: Final = frozenset({"handler_attempts", "retry_first_seconds", "retry_longest_seconds", "dead_letters"})
 """Settings that have an effect in commands with a handler only."""
 
 Settings = Loaded[ClientSettings]
-_LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
 
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="Name of the topic: 1-80 printable ASCII characters without space.")
@@ -328,54 +325,7 @@ def renew(
     console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
 
 
-@app.command("dead-letters")
-@takes_settings(ClientSettings)
-def dead_letters(
-    loaded: Settings,
-    ctx: typer.Context,
-    topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="Only letters of this topic; default: all.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List messages that were lost, or that a handler failed on.
-
-    Such a message is a dead letter: the client keeps it with the error. A message that a handler failed on becomes one
-    after --handler-attempts attempts.
-
-    It also works while another process runs the client.
-    """
-    letters = _letters(ctx, loaded, topic)
-    if as_json:
-        console.print_json(
-            [
-                body_fields(letter.body)
-                | metadata_fields(letter.key, letter.headers)
-                | {f: getattr(letter, f) for f in _LETTER}
-                for letter in letters
-            ]
-        )
-        return
-    table = console.table("topic", "first", "last", "publisher", "attempts", "error", "body")
-    for letter in letters:
-        body = "" if letter.body is None else letter.body[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
-        row = (letter.topic, letter.first, letter.last, letter.publisher, str(letter.attempts), letter.error, body)
-        table.add_row(*row)
-    console.print_table(table)
-
-
-def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[DeadLetter]:
-    """Return the dead letters; from a copy of the state if another process uses the client."""
-    from pubsub.client.dead_letters import dead_letters_in
-    from pubsub.client.storage.copies import copied
-    from pubsub.client.storage.places import state_path
-
-    try:
-        with opened_client(ctx, loaded, topic) as opened:
-            return opened.dead_letters(topic)
-    except StoreInUse:
-        with copied(state_path(ctx.obj, loaded.settings.directory)) as found:
-            return dead_letters_in(found, topic)
+letter_commands.add_to(app)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pubsub.client.arguments import check_truth
 from pubsub.client.session import Session
 from pubsub.client.storage.reading import Reading
 from pubsub.protocol import check_topic, decode_headers
@@ -38,15 +39,16 @@ class DeadLetter:
     headers: Mapping[str, bytes] = field(default_factory=dict, hash=False)
 
 
-def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
+def dead_letters(session: Session, topic: str | None, *, bodies: bool = True) -> list[DeadLetter]:
     """Return the dead letters of a topic, or all, oldest first."""
     if topic is not None:
         check_topic(topic)
+    check_truth("bodies", bodies)
     with session.entered():
-        return dead_letters_in(session.store, topic)
+        return dead_letters_in(session.store, topic, bodies=bodies)
 
 
-def dead_letters_in(store: Reading, topic: str | None) -> list[DeadLetter]:
+def dead_letters_in(store: Reading, topic: str | None, *, bodies: bool = True) -> list[DeadLetter]:
     """Read the dead letters from an open state file, oldest first."""
-    rows = store.dead_letters(topic)
+    rows = store.dead_letters(topic, bodies=bodies)
     return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]

@@ -25,11 +25,12 @@ from pubsub.protocol.messages import (
     Unsubscribe,
     denial,
 )
+from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
 
 if TYPE_CHECKING:
     from pubsub.security.pairs import Pair
 
-Request = Subscribe | Unsubscribe | Configure | Settings | Get | Read | Stage | Publish | Report
+Request = Subscribe | Unsubscribe | Configure | Settings | Purge | Get | Read | Stage | Publish | Report
 
 _WORDS: Final = {
     Subscribe: "subscribe",
@@ -112,6 +113,8 @@ class Asker:
         topic = getattr(request, "topic", "")
         if status.reason == Why.SENDER:
             remedy = self.names_client
+        elif status.reason == NO_SUCH_TOPIC:
+            remedy = ""
         elif status.reason == Why.KEY:
             remedy = f"to authorize the key: {self.authorize}"
         else:
@@ -129,7 +132,7 @@ def _rights(request: Request) -> str:
     """Return the rights that a request needs, as the file `authorized` has them."""
     if isinstance(request, Report):
         return "status"
-    if isinstance(request, Configure):
+    if isinstance(request, Configure | Purge):
         return "operate"
     from pubsub.security.patterns import Pattern  # noqa: PLC0415
 

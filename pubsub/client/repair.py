@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import SystemRandom
 
-from pubsub.client.core.changes import Tried
+from pubsub.client.core.changes import Tried, WaitingTried
 from pubsub.client.session import Session
 from pubsub.client.session_parts import load_core
 
@@ -41,3 +41,6 @@ def settle(session: Session) -> None:
         # The attempt was not the handler's fault, so it does not count.
         if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
             session.store.commit([Tried(topic, tried, attempts - 1)])
+    for number, _, _, _, attempts, *_ in list(session.store.waiting()):
+        if session.core.waiting.trying.get(number) == attempts:
+            session.store.commit([WaitingTried(number, attempts - 1)])

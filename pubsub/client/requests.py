@@ -26,6 +26,7 @@ from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowe
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol import RETRY, Message, Outcome, Report, Settings, Status, decode, encode
 from pubsub.protocol.messages import denial
+from pubsub.protocol.topic_objects import Purge
 from pubsub.security.process_keys import ClientKeys, find_client_keys
 
 TRY_SECONDS: Final = 0.5
@@ -326,8 +327,8 @@ class Proxies:
 
 
 def _is_absent(request: Request, status: Status) -> bool:
-    """Return True if the settings of a topic were asked for that does not exist."""
-    return isinstance(request, Settings) and status.outcome is Outcome.UNKNOWN
+    """Return True if the request does not create its topic, and the topic does not exist."""
+    return isinstance(request, Settings | Purge) and status.outcome is Outcome.UNKNOWN
 
 
 def _answered(pending: Asked, _peer: object, contents: Any, frames: Sequence[Any]) -> None:

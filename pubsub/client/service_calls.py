@@ -8,7 +8,7 @@ from pubsub.client.arguments import Headers
 from pubsub.client.client_base import ClientBase
 from pubsub.client.core.calling import Reply
 from pubsub.client.flows.flow import Flow, Result
-from pubsub.client.flows.processing import check_handler
+from pubsub.client.flows.handlers import check_handler
 from pubsub.client.flows.serving import CallHandler, Serving
 from pubsub.client.storage.transaction import Transaction
 

@@ -16,6 +16,7 @@ from pubsub.base.limits import PROXIES_MAX
 from pubsub.client.core.chain import Row
 from pubsub.client.core.core import ClientCore, CoreSettings
 from pubsub.client.core.numbers import Numbers
+from pubsub.client.core.waiting import Retry, Waiting, seconds_left
 from pubsub.client.storage.places import key_path
 from pubsub.client.storage.store import Store
 from pubsub.config.settings import ClientSettings
@@ -163,4 +164,16 @@ def load_core(
     core.load_subscriptions(store.subscriptions())
     core.load_starts(store.starts())
     core.load_losses(store.untold())
+    load_waiting(core, store, clock)
     return core
+
+
+def load_waiting(core: ClientCore, store: Store, clock: Clock) -> None:
+    """Load the messages that wait for their next attempt, with the rest of each wait."""
+    now, wall = clock.monotonic(), clock.wall()
+    for topic, position, due, seconds, later in store.retries():
+        sub = core.subscriptions.get(topic)
+        if sub is not None and sub.cursor.tried == position:
+            sub.cursor.retry = Retry(position, now + seconds_left(due, seconds, wall), later)
+    for number, topic, lane, size, attempts, later, due, seconds in store.waiting():
+        core.waiting.add(Waiting(number, topic, lane, size, attempts, later, now + seconds_left(due, seconds, wall)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.refusals import Asker
+from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
@@ -23,7 +23,7 @@ ROUNDS: Final = 5
 
 UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
 
-_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
+_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named", "insists on")
 """Refusals by proxies and servers that do not know these requests."""
 
 
@@ -87,16 +87,17 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
 
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     """Return the settings of a topic; the defaults if it does not exist."""
-    status = _ask(proxies, Settings(sender, topic))
-    return TopicSettings(topic, "none", "never") if status.outcome is Outcome.UNKNOWN else _read(topic, status)
+    status = ask(proxies, Settings(sender, topic))
+    return TopicSettings(topic, "none", "never") if status.outcome is Outcome.UNKNOWN else parse_settings(topic, status)
 
 
-def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
+def ask(proxies: Proxies, request: Request) -> Status:
+    """Send a request about a topic's settings or contents; one that an earlier release refuses says so."""
     try:
         return proxies.ask(request)
     except Refused as error:
         if any(word in error.reason for word in _OF_EARLIER_RELEASES):
-            raise Refused("settings", request.topic, f"{error.reason}; {UPGRADE}") from None
+            raise Refused("settings", getattr(request, "topic", ""), f"{error.reason}; {UPGRADE}") from None
         raise
 
 
@@ -120,8 +121,8 @@ def change_settings(
         if base is not None and present.version != base:
             break
         wanted = {name: _chosen(present, name, value) for name, value in values.items()}
-        status = _ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
-        present = _read(topic, status)
+        status = ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
+        present = parse_settings(topic, status)
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
@@ -136,7 +137,12 @@ def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
     return kept
 
 
-def _read(topic: str, status: Status) -> TopicSettings:
+def parse_settings(topic: str, status: Status) -> TopicSettings:
+    """Return the settings in an answer.
+
+    Raises:
+        Refused: it has none, as that of an earlier release.
+    """
     try:
         facts: Any = json.loads(bytes(status.body))
         keep, drop, tombstones = (OR.join(facts[name]) for name in SETTINGS)
@@ -147,7 +153,7 @@ def _read(topic: str, status: Status) -> TopicSettings:
 
 
 class SettingsCalls:
-    """The calls of one client.
+    """The calls of one client about settings.
 
     Args:
         session: names the proxies and the keys.
@@ -158,7 +164,7 @@ class SettingsCalls:
 
     def settings_of(self, topic: str) -> TopicSettings:
         check_settings(topic, {})
-        with self._proxies() as proxies:
+        with proxies_of(self._session) as proxies:
             return read_settings(proxies, self._session.name, topic)
 
     def configure(
@@ -166,11 +172,12 @@ class SettingsCalls:
     ) -> TopicSettings:
         values = {"keep": keep, "drop": drop, "tombstones": tombstones}
         check_settings(topic, values)
-        with self._proxies() as proxies:
+        with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)
 
-    def _proxies(self) -> Proxies:
-        session = self._session
-        asker = Asker(session.name, None if session.keys is None else session.keys.pair)
-        settings = session.settings
-        return Proxies(settings.proxies, settings.timeout_seconds, session.context, keys=session.keys, asker=asker)
+
+def proxies_of(session: Session) -> Proxies:
+    """Connect to the proxies of a client, for requests that are not its own state's."""
+    asker = Asker(session.name, None if session.keys is None else session.keys.pair)
+    settings = session.settings
+    return Proxies(settings.proxies, settings.timeout_seconds, session.context, keys=session.keys, asker=asker)

@@ -2,9 +2,8 @@
 
 A setting has the same name everywhere. `retention_hold_seconds` of a server is `--retention-hold-seconds`,
 `PUBSUB_SERVER_RETENTION_HOLD_SECONDS`, and `retention_hold_seconds` under `[server]` in the file. Settings shared by
-every process of a cluster (`heartbeat_seconds`, `liveness`, `proxies_file`, `authorized`) may also be given once: as
-`PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are given by `proxies` or by `proxies_file`. The nearer source wins,
-and a source must give only one of them.
+every process of a cluster (SHARED) may also be given once: as `PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are
+given by `proxies` or by `proxies_file`. The nearer source wins, and a source must give only one of them.
 
 Every bad value raises one ConfigurationError with the setting, the value, its source and the allowed values.
 """
@@ -35,7 +34,9 @@ ROLES: Final[Mapping[str, type[ProxySettings] | type[ServerSettings] | type[Clie
 }
 """Settings of each role, by the role's name in tables of the file and in environment variables."""
 
-SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {"proxies_file", "authorized"})
+SHARED: Final = frozenset(
+    {field.name for field in fields(LivenessSettings)} | {"proxies_file", "authorized", "topics_auto"}
+)
 """Settings that may be given once for all roles."""
 
 FLAGS: Final[Mapping[str, str]] = {

@@ -106,6 +106,12 @@ def _truth(given: object) -> bool:
     return value
 
 
+def _letters(given: object) -> str:
+    if given not in ("table", "topic"):
+        raise ValueError("table or topic")
+    return str(given)
+
+
 def _id(given: object) -> str:
     try:
         return check_id("ID", given if isinstance(given, str) else "")
@@ -199,6 +205,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "standby_stream_bytes_max": Rule(_size(2**20), "Bytes of the newest changes kept for a standby that was away."),
     "standby_heartbeat_seconds": Rule(_seconds(0.01, 3600), "Time between heartbeats of a server and its standby."),
     "topics_max": Rule(_count, "Topics; one more is answered full."),
+    "topics_auto": Rule(_truth, "Let a put or subscribe create its topic; false: only an operator creates topics."),
     "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
     "publishers_max": Rule(_count, "Publishers remembered per topic; a put of one more is answered full."),
     "subscribers_max": Rule(_count, "Subscribers per topic."),
@@ -217,6 +224,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "prefetch_records": Rule(_whole(1, 65_536, "records"), "Records requested ahead of the application."),
     "prefetch_bytes": Rule(_size(1024, 16 * 2**20), "Bytes requested ahead of the application."),
     "handler_attempts": Rule(_whole(1, 10**6, "attempts"), "Failures after which a message is a dead letter."),
+    "dead_letters": Rule(_letters, "table, or topic: each dead letter is also put to the topic $dead.ID."),
+    "retry_first_seconds": Rule(
+        _seconds(0, 86_400), "Wait before the second attempt of a handler; it doubles with each failure."
+    ),
+    "retry_longest_seconds": Rule(_seconds(0, 86_400), "Longest wait before a further attempt of a handler."),
     "publisher_records": Rule(_whole(1, 65_536, "records"), "Records that close a publisher's batch."),
     "publisher_bytes": Rule(_size(1, 15 * 2**20), "Bytes that close a publisher's batch."),
     "linger_seconds": Rule(_seconds(0, 3600), "Age that closes a publisher's batch."),

@@ -75,6 +75,7 @@ class ProxySettings(LivenessSettings):
         directory: directory of its routes file.
         startup_wait_seconds: time after its start in which it assigns no topic; None: one full liveness.
         topics_max: most topics it routes; a request about one more is answered `full`.
+        topics_auto: a put or subscribe creates its topic; False: only an operator creates topics.
         servers_max: most servers that may announce themselves.
         memory_bytes_max: memory of the process above which it closes all connections and listens anew; 0: no limit.
         key_file: file with its secret key; None: `key` in its directory, if that file exists.
@@ -93,6 +94,7 @@ class ProxySettings(LivenessSettings):
     directory: Path
     startup_wait_seconds: float | None = None
     topics_max: int = 200_000
+    topics_auto: bool = True
     servers_max: int = 256
     memory_bytes_max: int = 4 * GIB
     key_file: Path | None = None
@@ -124,6 +126,7 @@ class ServerSettings(LivenessSettings):
         publishers_max: remembered publishers for each topic; a put of one more is answered `full`.
         subscribers_max: most subscribers for each topic.
         topics_max: most topics it holds.
+        topics_auto: as for a proxy.
         answer_records_max, answer_bytes_max: size limits of one answer to a GET.
         wait_seconds_max: longest long poll.
         memory_bytes_max: memory of the process above which it closes all connections and opens them anew; 0: no limit.
@@ -151,6 +154,7 @@ class ServerSettings(LivenessSettings):
     publishers_max: int = 100_000
     subscribers_max: int = 100_000
     topics_max: int = 100_000
+    topics_auto: bool = True
     answer_records_max: int = 20_000
     answer_bytes_max: int = 4 * MIB
     wait_seconds_max: float = 60.0
@@ -192,6 +196,9 @@ class ClientSettings(RoleSettings):
         window: put batches in flight for each topic.
         prefetch_records, prefetch_bytes: amount requested ahead of the application.
         handler_attempts: failed attempts on one message after which it moves to the dead letters.
+        dead_letters: "table": they stay in the client's table; "topic": each message is also put to `$dead.ID`.
+        retry_first_seconds: wait before the second attempt; it doubles with each further failure.
+        retry_longest_seconds: longest wait before a further attempt.
         publisher_records, publisher_bytes, linger_seconds: limits at which `publisher()` closes a batch.
         record: file for the record of puts, received messages and subscriptions; None: no record.
     """
@@ -211,6 +218,9 @@ class ClientSettings(RoleSettings):
     prefetch_records: int = 10_000
     prefetch_bytes: int = 2 * MIB
     handler_attempts: int = 5
+    dead_letters: str = "table"
+    retry_first_seconds: float = 1.0
+    retry_longest_seconds: float = 60.0
     publisher_records: int = 1_000
     publisher_bytes: int = 1 * MIB
     linger_seconds: float = 0.005

@@ -24,6 +24,7 @@ from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.peeking import Peek, Peeking
 from pubsub.gateway.handlers.puts import Puts
 from pubsub.gateway.handlers.subscribers import Subscribers
+from pubsub.gateway.handlers.topic_objects import TopicObjects
 from pubsub.gateway.handlers.views import Views
 from pubsub.gateway.handlers.webhooks import Webhooks
 from pubsub.gateway.limits import BODIES_BYTES_MAX
@@ -89,6 +90,7 @@ class Gateway:
         reports = Reports(gather)
         self._peeking = Peeking(peek)
         self._operating = Operating(operations)
+        self._topics = TopicObjects(operations, self._operating)
         self._page = Page(reports, self.stopping)
         self._views = Views(reports, self._requests, self._numbers, self.stopping)
         self._document, self._queries = openapi.encoded(), openapi.queries()
@@ -114,12 +116,16 @@ class Gateway:
             ("GET", "/topics/{topic}/webhooks/{webhook}", hooks.get),
             ("DELETE", "/topics/{topic}/webhooks/{webhook}", hooks.delete),
             ("GET", "/topics/{topic}/webhooks/{webhook}/dead-letters", hooks.dead_letters),
+            ("DELETE", "/topics/{topic}/webhooks/{webhook}/dead-letters", hooks.purge),
+            ("POST", "/topics/{topic}/webhooks/{webhook}/redrive", hooks.redrive),
             ("POST", "/topics/{topic}/webhooks/{webhook}/retry", hooks.retry),
             ("GET", "/topics", views.topics),
             ("GET", "/topics/{topic}", views.topic),
             ("GET", "/servers", views.servers),
             ("GET", "/proxies", views.proxies),
             ("POST", "/topics/{topic}/move", operating.move),
+            ("PUT", "/topics/{topic}", self._topics.create),
+            ("POST", "/topics/{topic}/purge", self._topics.purge),
             ("GET", "/topics/{topic}/settings", operating.settings),
             ("PUT", "/topics/{topic}/settings", operating.configure),
             ("DELETE", "/topics/{topic}/clients/{client}", operating.unsubscribe),

@@ -12,6 +12,7 @@ import typer
 from pubsub import console
 from pubsub.base.environment import is_direct, plain, proxy_refused, trusted
 from pubsub.base.urls import mask_logged_urls, masked, scrubbed
+from pubsub.console.ages import parse_age
 from pubsub.errors import CallerError, ConfigurationError, NotAllowed, NotKnown, PubsubError, Unavailable
 
 if TYPE_CHECKING:
@@ -145,8 +146,29 @@ def remove(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) 
 
 
 @app.command()
-def retry(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
+def redrive(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
     """Deliver waiting messages at once, and dead letters once more. A webhook in the state ended starts again."""
+    found = _ask(gateway, "POST", f"{_path(topic, name)}/redrive", wanted="redriven")
+    console.report(as_json, found, f"{found['redriven']:,} messages of {topic} are tried again")
+
+
+@app.command()
+def purge(
+    topic: Topic,
+    name: Name,
+    age: Annotated[str, typer.Argument(metavar="AGE", help="Least age of the letters: 90s, 15m, 2h, 30d.")],
+    gateway: At = "",
+    as_json: AsJson = False,
+) -> None:
+    """Drop the dead letters of a webhook that are older than AGE."""
+    seconds = parse_age("AGE", age)
+    found = _ask(gateway, "DELETE", f"{_path(topic, name)}/dead-letters?age={seconds:g}", wanted="purged")
+    console.report(as_json, found, f"{found['purged']:,} dead letters of {topic} are dropped")
+
+
+@app.command()
+def retry(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
+    """Do the same as redrive, under its earlier name."""
     found = _ask(gateway, "POST", f"{_path(topic, name)}/retry", wanted="retried")
     console.report(as_json, found, f"{found['retried']:,} messages of {topic} are tried again")
 

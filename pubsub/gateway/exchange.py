@@ -98,8 +98,11 @@ class Exchange:
     def release(self, body: bytes) -> None:
         self.held.release(len(body))
 
-    async def json(self) -> Any:
+    async def json(self, *, empty: Any = None) -> Any:
         """Return the body as JSON. It must be small, since it is parsed on the event loop.
+
+        Args:
+            empty: returned for an empty body; None: an empty body is refused.
 
         Raises:
             Problem: it is not JSON, or larger than PARSED_BYTES_MAX; as `body`.
@@ -108,6 +111,8 @@ class Exchange:
         self.release(body)
         if len(body) > PARSED_BYTES_MAX:
             raise Problem("too-large", f"The JSON body is too large; the limit is {PARSED_BYTES_MAX:,} bytes.")
+        if not body and empty is not None:
+            return empty
         try:
             return json.loads(body)
         except (ValueError, RecursionError):

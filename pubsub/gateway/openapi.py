@@ -77,11 +77,20 @@ def _put() -> dict[str, Any]:
     return _operation("putMessages", "Put messages.", answers, key, message_key, header, requestBody=bodies)
 
 
+SEARCH: Final = (
+    _query("key", "Only messages with this text in their key.", _TEXT),
+    _query("text", "Only messages with this text in their body.", _TEXT),
+    _query("since", "Only messages with this timestamp or a later one.", {"type": "integer", "minimum": 0}),
+    _query("until", "Only messages with this timestamp or an earlier one.", {"type": "integer", "minimum": 0}),
+)
+
+
 def _peek() -> dict[str, Any]:
     most = {"type": "integer", "minimum": 1, "maximum": PEEK_RECORDS_MAX}
     parameters = (
         _query("after", "Position to start after, -1 for the oldest message [the newest messages].", _TEXT),
-        _query("max", "Largest number of messages [20].", most),
+        _query("max", "Largest number of messages to look at [20].", most),
+        *SEARCH,
     )
     answers = {"200": _json("Stored messages; no subscriber's position changes.", "Peeked"), **_problems(409)}
     return _operation("peek", "Show stored messages.", answers, *parameters)
@@ -141,6 +150,7 @@ def _webhooks() -> dict[str, Any]:
     one = f"{base}/{{webhook}}"
     made = {"201": _json("Created.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
+    age = _query("age", "Least age in seconds; required.", {"type": "number", "minimum": 0})
     return {
         base: {
             "get": _operation(
@@ -162,10 +172,20 @@ def _webhooks() -> dict[str, Any]:
                 "listDeadLetters", "List dead letters of a webhook.",
                 {"200": _json("The dead letters.", "DeadLetters"), **_problems()}, _AFTER, _MAX, _BEGINNINGS,
             ),
+            "delete": _operation(
+                "purgeDeadLetters", "Drop the dead letters of a webhook that are older.",
+                {"200": _json("Number of dead letters.", "Purged"), **_problems(409)}, age,
+            ),
+        },
+        f"{one}/redrive": {
+            "post": _operation(
+                "redriveWebhook", "Deliver waiting messages now, and dead letters again.",
+                {"200": _json("Number of messages.", "Redriven"), **_problems(409)},
+            ),
         },
         f"{one}/retry": {
             "post": _operation(
-                "retryWebhook", "Deliver waiting messages now, and dead letters again.",
+                "retryWebhook", "The same as redrive, under its earlier name.",
                 {"200": _json("Number of messages.", "Retried"), **_problems(409)},
             ),
         },
@@ -186,7 +206,7 @@ def _views() -> dict[str, Any]:
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
         "/topics": view("listTopics", "List topics, by page.", "Topics", search, after, _MAX, sort, named),
-        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named),
+        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create(),
         "/servers": view("listServers", "List servers.", "Servers"),
         "/proxies": view("listProxies", "List proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
@@ -195,6 +215,13 @@ def _views() -> dict[str, Any]:
         **_page(),
         "/openapi.json": view("describe", "This document.", "Document", security=[]),
     }
+
+
+def _create() -> dict[str, Any]:
+    wanted = {"required": False, **_content(_JSON, ref("SettingsWanted"))}
+    made = {"201": _json("Created.", "TopicSettings"), "200": _json("It exists with these settings.", "TopicSettings")}
+    problems = _problems(408, 409, 413, 415, 422)
+    return {"put": _operation("createTopic", "Create a topic.", {**made, **problems}, requestBody=wanted)}
 
 
 def _settings() -> dict[str, Any]:
@@ -215,12 +242,16 @@ def _settings() -> dict[str, Any]:
 
 def _operations() -> dict[str, Any]:
     wanted = {"required": True, **_content(_JSON, ref("MoveWanted"))}
+    purging = {"required": True, **_content(_JSON, ref("PurgeWanted"))}
 
     def done(name: str, summary: str, schema: str, **more: Any) -> dict[str, Any]:
         return _operation(name, summary, {"200": _json("Done.", schema), **_problems(408, 409, 413, 415)}, **more)
 
     return {
         "/topics/{topic}/move": {"post": done("move", "Move a topic to another server.", "Moved", requestBody=wanted)},
+        "/topics/{topic}/purge": {
+            "post": done("purge", "Delete the stored messages of a topic.", "Purged", requestBody=purging),
+        },
         "/topics/{topic}/settings": _settings(),
         "/topics/{topic}/clients/{client}": {
             "delete": done("endSubscription", "End the subscription of any client.", "Unsubscribed"),
@@ -238,7 +269,7 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
-    names = ("page", "asking", "draw", "overview", "topic", "settings")
+    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects")
     scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}

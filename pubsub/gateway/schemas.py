@@ -97,6 +97,7 @@ class Peeked(Shape):
     topic: str
     held: Annotated[int, Meta(ge=0, description="Number of messages in the topic.")]
     messages: list[Beginning]
+    searched: Annotated[int, Meta(ge=0, description="Number of messages that were looked at.")]
     next: Next
 
 
@@ -187,6 +188,14 @@ class DeadLetters(Shape):
 
 class Retried(Shape):
     retried: Count
+
+
+class Redriven(Shape):
+    redriven: Count
+
+
+class Purged(Shape):
+    purged: Count
 
 
 class LastKnown(Shape):
@@ -289,6 +298,16 @@ class SettingsWanted(Shape):
     keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: none. Left out: unchanged.")] = UNSET
     drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: never. Left out: unchanged.")] = UNSET
     tombstones: Annotated[Text, Meta(description=f"{TOMBSTONES_FORM}; empty: 1d. Left out: unchanged.")] = UNSET
+
+
+class PurgeWanted(Shape):
+    unread: Annotated[bool, Meta(description="Delete messages that a subscriber has not acknowledged, too.")]
+
+
+class Purged(Shape):
+    topic: str
+    records: Annotated[int, Meta(ge=0, description="Deleted messages.")]
+    unread: Annotated[int, Meta(ge=0, description="Those of them that a subscriber had not acknowledged.")]
 
 
 class Unsubscribed(Shape):

@@ -31,6 +31,7 @@ from pubsub.protocol.fields import (
 from pubsub.protocol.names import EARLIEST, LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Owners, Transfer
 from pubsub.protocol.wire import message
 
@@ -119,6 +120,9 @@ class Configure:
     """The version that this request replaces. If another one is in force, the answer is `superseded`."""
     log: Hex = ""
     avoid: Hex = ""
+    create: Annotated[Flag, "!create"] = 0
+    """1: the topic must not exist; if it does, the answer is `superseded`. Insisted on: an earlier release would change
+    its settings."""
     values: Contents = b""
     """JSON, see `protocol.topic_settings`."""
 
@@ -419,6 +423,7 @@ Message = (
     | Unsubscribe
     | Configure
     | Settings
+    | Purge
     | Get
     | Read
     | Put

@@ -27,6 +27,7 @@ _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _SERVICE: Final = "$calls."
 _REPLIES: Final = "$replies."
 _LAST: Final = re.compile(r"last:([1-9][0-9]{0,5})", re.ASCII)
+_LETTERS: Final = "$dead."
 _HEX: Final = re.compile(HEX)
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:%]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
 _KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
@@ -115,12 +116,12 @@ def check_new_topic(text: str) -> str:
     """Return a topic that may be created.
 
     `*`, `>`, `#` and a leading `_` or `$` are reserved for patterns of topics and for topics of the service itself. An
-    old topic with such a name is still served, read, moved and exported.
+    old topic with such a name is still served, read, moved and exported. The topic of a client's dead letters is free.
 
     Raises:
         InvalidName: it is no topic (see `check_topic`), or it is reserved.
     """
-    if _RESERVED.fullmatch(check_topic(text)):
+    if _RESERVED.fullmatch(check_topic(text)) and not is_letters_topic(text):
         raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved; there are no patterns")
     return text
 
@@ -136,6 +137,16 @@ def service_topic(service: str, part: int = 0, parts: int = 1) -> str:
 def reply_topic(client: str) -> str:
     """Return the topic of the replies to a client's calls."""
     return f"{_REPLIES}{client}"
+
+
+def letters_topic(client: str) -> str:
+    """Return the topic of a client's dead letters (docs/explanation/retries.md, J10)."""
+    return f"{_LETTERS}{client}"
+
+
+def is_letters_topic(topic: str) -> bool:
+    """Return whether the topic is for the dead letters of a client."""
+    return topic[0] == "$" and topic.startswith(_LETTERS) and is_id(topic.removeprefix(_LETTERS))
 
 
 def is_service_topic(topic: str) -> bool:

@@ -30,7 +30,9 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 from pubsub.proxy.members import Members
+from pubsub.proxy.missing_topics import may_create, refusal, where_unseen
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.operations import Operations
 from pubsub.proxy.register import Registers
@@ -42,9 +44,9 @@ from pubsub.proxy.server import Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
 REQUESTS: Final = frozenset(
-    {"SUBSCRIBE", "UNSUBSCRIBE", "CONFIGURE", "SETTINGS", "GET", "READ", "PUT", "STAGE", "PUBLISH"}
+    {"SUBSCRIBE", "UNSUBSCRIBE", "CONFIGURE", "SETTINGS", "PURGE", "GET", "READ", "PUT", "STAGE", "PUBLISH"}
 )
-READS: Final = frozenset({"GET", "READ", "SETTINGS"})
+READS: Final = frozenset({"GET", "READ", "SETTINGS", "PURGE"})
 """Requests that do not create a topic."""
 
 ANSWERS: Final = frozenset({"STATUS", "VOTE"})
@@ -74,6 +76,7 @@ class ProxyCore:
         replies: messages to send in this order, after the changes are written.
         members: the handling of members of stores that have a register.
         keys: returns the part of a report about keys; None for a proxy without keys.
+        may_name: returns whether the sender of a request (link, head) may learn that a topic exists.
         process: returns the resources that the process uses.
         metrics: URL of the metrics; "" if they are not served.
     """
@@ -94,6 +97,7 @@ class ProxyCore:
         self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
+        self.may_name: Callable[[bytes, bytes, str], bool] = lambda client, head, topic: True
         self.process: Callable[[], Mapping[str, int]] = dict
         self.metrics = ""
         self._started = now
@@ -199,7 +203,7 @@ class ProxyCore:
                 self.replies.forward(server, client, frames, now)
             return
         try:
-            decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
+            request = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
         except DecodeError as error:
             self.replies.refuse(client, prefix, error.reason)
             return
@@ -217,6 +221,9 @@ class ProxyCore:
             if name in READS and not _history(frames[0])[0]:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
+            if not self.settings.topics_auto and name not in READS and not may_create(topic, request):
+                self._missing(client, prefix, topic, server, frames, now)
+                return
             if not self.table.may_assign(topic):
                 self.notices.say(
                     "full", f"no room for another topic: topics_max = {self.settings.topics_max} is reached", now
@@ -228,6 +235,28 @@ class ProxyCore:
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
             return
         self.replies.forward(server, client, frames, now)
+
+    def _missing(
+        self, client: bytes, prefix: Prefix, topic: str, maker: Server | None, frames: tuple[Buffer, ...], now: float
+    ) -> None:
+        """Answer a request for a topic without a holder that only an operator may create.
+
+        Args:
+            maker: the live server to which a request to create the topic was forwarded.
+        """
+        if maker is not None:
+            self.replies.forward(maker, client, frames, now)
+        elif reason := where_unseen(self.table, topic, now) or ("" if self.table.alive(now) else NOBODY):
+            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, reason)
+        else:
+            self.counters["missing_topics_refused"] += 1
+            head = bytes(frames[0])
+
+            def exists(name: str) -> bool:
+                return bool(self.table.holders(name)) and self.may_name(client, head, name)
+
+            text = refusal(topic, exists, SENTENCE_BYTES_MAX)
+            self.replies.answer(client, prefix, Outcome.DENIED, NO_SUCH_TOPIC, body=text.encode("ascii"))
 
     def _asked_by_operator(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
         """Answer a REPORT or OPERATE, or forward it to its target if that is a server."""

@@ -26,6 +26,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import Configure, Operate, decode
 from pubsub.protocol.codec import END
+from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import ALLOWED, Access, Verdict, Why
 from pubsub.security.authorized import Role
 from pubsub.security.questions import Question, question
@@ -46,7 +47,7 @@ _USER_AT: Final = GENERATION_BYTES + 1
 SERVER_USERS: Final = f"{Role.SERVER}:"
 """Prefix of the users that are servers."""
 
-_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA"})
+_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE"})
 """First bytes of the messages that the audit records when they are allowed."""
 
 
@@ -172,6 +173,19 @@ class Rights:
             mask = self._masks[tag] = self._mask(tag) if may else b""
         return _masked(origin[end:], mask) if mask else None
 
+    def may_name(self, link: bytes, head: bytes, topic: str) -> bool:
+        """Return whether the sender of a request may send the same request about another topic.
+
+        Args:
+            link: the client's link, with its tag.
+            head: prefix and header of its request.
+        """
+        asked = question(head.split(b"-", 3)[-1]) if len(link) > _LENGTH_AT else None
+        if asked is None:
+            return False
+        user = link[_USER_AT : _USER_AT + link[_LENGTH_AT]].decode("ascii", "replace")
+        return self.access.decide(user, *asked._replace(topic=topic)) is ALLOWED
+
     def untagged(self, link: bytes) -> bytes:
         """Return the link as the ROUTER knows it, without its tag; b"", which no client has, if there is no tag."""
         if len(link) <= _LENGTH_AT:
@@ -224,13 +238,15 @@ def _masked(link: bytes, mask: bytes) -> bytes:
 
 
 def facts(head: bytes) -> dict[str, Any]:
-    """Return the fields of an OPERATE or CONFIGURE for the audit; none if no process can read it and act on it."""
+    """Return the fields of an operator's request for the audit; none if no process can read it and act on it."""
     try:
         said = decode(head.split(b"-", 3)[-1][: HEADER_LENGTH_MAX + 1], b"")
     except DecodeError:
         return {}
     if isinstance(said, Configure):
         return {"action": "configure", "sender": said.sender, "topic": said.topic, "version": said.version}
+    if isinstance(said, Purge):
+        return {"action": "purge", "sender": said.sender, "topic": said.topic, "unread": said.unread}
     assert isinstance(said, Operate)
     names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop")
     return {name: getattr(said, name) for name in names if getattr(said, name)}

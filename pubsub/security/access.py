@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from pubsub.base.limits import TOPIC_LENGTH_MAX
-from pubsub.protocol.names import is_id, is_topic
+from pubsub.protocol.names import is_id, is_topic, letters_topic
 from pubsub.security.authorized import Authorized, Difference, Line, Role
 from pubsub.security.fingerprints import fingerprint
 from pubsub.security.zap import FAILED, OK, REFUSED, Request, read, reply
@@ -221,6 +221,8 @@ class Access:
         # Commands send REPORT, OPERATE and SETTINGS under other sender IDs, so only the user counts.
         if as_client and not line.id.matches(sender):
             return Verdict(False, Why.SENDER, f"this key is {line.id}'s, not {sender}'s")
+        if as_client and not name and topic == letters_topic(sender):
+            return ALLOWED
         missing = _missing(line, operation, topic, name)
         return Verdict(False, Why.RIGHT, f"client {sender if as_client else line.id} {missing}") if missing else ALLOWED
 

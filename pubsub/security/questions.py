@@ -15,6 +15,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.codec import END
+from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import Operation
 
 
@@ -37,6 +38,7 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"READ": Operation.GET,
     b"SETTINGS": Operation.SETTINGS,
     b"CONFIGURE": Operation.OPERATE,
+    b"PURGE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
 }
@@ -90,6 +92,6 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
-    if isinstance(message, m.Operate | m.Configure):
+    if isinstance(message, m.Operate | m.Configure | Purge):
         return Question(Operation.OPERATE, message.sender)
     return Question(Operation.OTHER, message.sender)

@@ -44,6 +44,7 @@ from pubsub.protocol.messages import (
     Unsubscribe,
 )
 from pubsub.protocol.names import is_hex, parse_endpoint
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
@@ -57,6 +58,7 @@ from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.configuring import Configuring
 from pubsub.server.requests.gets import Gets
 from pubsub.server.requests.operations import Operations
+from pubsub.server.requests.purging import Purging
 from pubsub.server.requests.puts import Puts
 from pubsub.server.requests.reads import Reads
 from pubsub.server.requests.replays import Replays
@@ -115,6 +117,7 @@ class ServerCore:
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission, self.replays)
+        self.purging = Purging(state, self.sole_owner, self.retention)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
         self.reports = Reports(state, self.proxies, self.stores, self.moves)
@@ -172,7 +175,7 @@ class ServerCore:
                 topic.
         """
         origin.topic = request.topic
-        if self.admission.rejects(origin, request.topic):
+        if self.admission.rejects(origin, request.topic, request):
             return
         if isinstance(request, Put):
             self.replays.shared = True
@@ -189,6 +192,8 @@ class ServerCore:
                 self.subscriptions.subscribe(origin, request, now, sole_owner)
         elif isinstance(request, Configure | Settings):
             self.configuring.handle(origin, request, now)
+        elif isinstance(request, Purge):
+            self.purging.handle(origin, request, sole_owner)
         elif isinstance(request, Read):
             self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):

@@ -98,6 +98,28 @@ def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
     assert "\n7d never False\ntopic orders has other settings meanwhile" in found
 
 
+def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
+    text = (PAGES / "manage-topics.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "ops.py").write_text(program)
+    lines = [
+        f"{line} 2>&1 || test $? = 22" if line.endswith("put ordres -") else line
+        for line in commands("manage-topics.md")
+    ]
+    lines += ["pubsub client billing get orders 2>&1 || test $? = 11", f"{sys.executable} ops.py"]
+    found = typed(tmp_path, ["export PUBSUB_TOPICS_AUTO=false", *lines], "cluster")
+    assert "orders: created, keep=7d drop=never" in found
+    assert "orders: exists already with these settings" in found
+    (refused,) = re.findall(r"^topic 'ordres'.*$", text, re.MULTILINE)
+    assert refused in found
+    assert "orders: 1 messages are deleted, 0 of them unread" in found
+    assert "orders: 1 messages are deleted, 1 of them unread" in found
+    (loss,) = re.findall(r"^pubsub: error: orders.*$", text, re.MULTILINE)
+    (told,) = re.findall(r"^pubsub: error: orders.*$", found, re.MULTILINE)
+    assert re.sub(r"\w{16}\.\d+", "PLACE", told) == re.sub(r"\w{16}\.\d+", "PLACE", loss)
+    assert "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n" in found
+
+
 def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path) -> None:
     quick = {"RETENTION_HOLD_SECONDS": 4, "SKEW_SECONDS": 0.1}
     lines = [
@@ -132,3 +154,19 @@ def test_the_symptoms_of_the_page_are_printed_by_the_commands(tmp_path: Path) ->
         assert symptom in symptoms
         words = re.findall(r"`([^`]+)`", symptom)[0]
         assert all(word in found for word in words.split(" … ")[0].split("…")), symptom
+
+
+def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
+    text = (PAGES / "retry-later.md").read_text()
+    first, second = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "billing.py").write_text(first)
+    (tmp_path / "letters.py").write_text(second)
+    lines = [line.replace("python ", f"{sys.executable} ") for line in commands("retry-later.md")]
+    again = ["echo bad | pubsub client shop put orders -", f"{sys.executable} billing.py"]
+    failing = ["echo tea | pubsub client shop put orders -", f"{sys.executable} billing.py --failing"]
+    found = typed(tmp_path, [*lines, *again, f"{sys.executable} letters.py", *failing], "cluster")
+    assert found.count("paid tea in attempt 2\n") == 1
+    assert found.count("redriven 1 dead letters of billing\n") == 2
+    assert "purged 0 dead letters of billing\n" in found
+    assert "b'bad\\n' no such customer 1\n1 redriven\n0 purged\n" in found
+    assert "failed: the bank is down\n" in found

@@ -18,6 +18,11 @@ BASE: list[c.Change] = [
     c.ChainMoved("t", 3, 0, A),
     *(change for topic in ("t", "u") for change in (c.Intended(topic, True), c.Confirmed(topic, 2, (A, 1), A))),
     *(c.DeadLettered(topic, f"{A}.1", f"{A}.2", A, 1, 5, None, "lost", 0, 6.0) for topic in ("t", "u", "t")),
+    *(c.DeadLettered(topic, f"{A}.3", f"{A}.3", A, 1, 5, b"dead", "failed", 5, 6.0, b"key") for topic in ("t", "u")),
+    *(
+        c.PutAside(number, topic, f"{A}.{number}", A, number, 5, b"aside", b"", b"", False, b"", 1, 0, 6.0, 1.0)
+        for number, topic in ((1, "t"), (2, "u"))
+    ),
 ]
 
 CHANGES: list[c.Change] = [
@@ -30,6 +35,14 @@ CHANGES: list[c.Change] = [
     c.Confirmed("t", 3, (B, 4), B),
     c.Taken("t", (B, 5), {A: 6}),
     c.Tried("t", (B, 6), 2),
+    c.PutOff("t", (B, 6), 8.0, 2.0, 1),
+    c.PutAside(3, "t", f"{B}.6", B, 3, 6, b"body", b"key", b"headers", True, b"lane", 2, 1, 8.0, 2.0),
+    c.WaitingChanged(1, 2, 1, 8.0, 2.0),
+    c.WaitingTried(1, 2),
+    c.WaitingEnded(1),
+    c.WaitingDropped("t"),
+    c.Redriven(4, 4),
+    c.LettersRemoved([1]),
     c.DeadLettered("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0, b"key", b"headers"),
     c.Told("t", 1),
     c.Renewed(B),
@@ -42,6 +55,8 @@ ALIKE = {
     ("Confirmed", "topic"): c.Confirmed("u", 3, (B, 4), B),
     ("Taken", "topic"): c.Taken("u", (B, 5), {A: 6}),
     ("Tried", "topic"): c.Tried("u", (B, 6), 2),
+    ("WaitingDropped", "topic"): c.WaitingDropped("u"),
+    ("LettersRemoved", "letters"): c.LettersRemoved([2]),
     ("Told", "topic"): c.Told("u", 1),
 }
 """Another value that is there to be changed, where most would change nothing."""

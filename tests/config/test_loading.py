@@ -162,6 +162,9 @@ BAD = {
     "prefetch_records": ["0"],
     "prefetch_bytes": ["10"],
     "handler_attempts": ["0"],
+    "dead_letters": ["", "topics"],
+    "retry_first_seconds": ["-1", "86401", "soon"],
+    "retry_longest_seconds": ["-1", "86401", "soon"],
     "publisher_records": ["0", "65537"],
     "publisher_bytes": ["0"],
     "linger_seconds": ["-1"],
@@ -171,6 +174,7 @@ BAD = {
     "audit_file": ["a\0b"],
     "insecure": ["maybe", ""],
     "metrics": ["9400", "h:", "h:x", "h:65536", "::1:80", "tcp://h:1", "h:1/metrics"],
+    "topics_auto": ["maybe", ""],
     "witness": ["maybe", ""],
 }
 

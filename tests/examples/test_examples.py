@@ -106,12 +106,12 @@ def mail_server(refused: set[bytes]) -> Iterator[tuple[str, list[tuple[str, byte
         server.shutdown()
 
 
-def test_a_worker_retries_and_continues_behind_a_dead_letter_that_is_put_again(
+def test_a_worker_retries_and_continues_behind_a_dead_letter_that_is_redriven(
     cluster: Cluster, programs: Programs
 ) -> None:
     refused = {b"bad"}
     with mail_server(refused) as (url, taken):
-        worker = programs.python("retries.py", url)
+        worker = programs.python("retries.py", url, PUBSUB_CLIENT_RETRY_FIRST_SECONDS="0.05")
         until(lambda: waiting(cluster, "mail", "mailer") == 0, "the worker has subscribed")
         cluster.client("writer").put_many("mail", [b"one", b"bad", b"two"])
         until(lambda: [body for _, body in taken] == [b"one", b"two"], "the worker goes on")
@@ -122,7 +122,7 @@ def test_a_worker_retries_and_continues_behind_a_dead_letter_that_is_put_again(
         said = programs.run(sys.executable, str(EXAMPLES / "retries.py"), "--again")
         assert said == "again: bad which failed with HTTPError: HTTP Error 503: Service Unavailable\n"
         assert programs.run(sys.executable, str(EXAMPLES / "retries.py"), "--again") == ""
-        worker = programs.python("retries.py", url)
+        worker = programs.python("retries.py", url, PUBSUB_CLIENT_RETRY_FIRST_SECONDS="0.05")
         until(lambda: [body for _, body in taken] == [b"one", b"two", b"bad"], "the letter is sent")
         assert programs.stop(worker) == 0
     assert sorted(rows(programs, "mailer", "select id from sent")) == sorted((key,) for key, _ in taken)

@@ -30,6 +30,11 @@ def test_a_webhook_is_added_listed_retried_and_removed(gateway: Gateway, capsys:
         assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["w"]
         assert main(["webhook", "retry", "shell/t", "w", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"retried": 0}
+        assert main(["webhook", "redrive", "shell/t", "w", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"redriven": 0}
+        assert main(["webhook", "purge", "shell/t", "w", "30d", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"purged": 0}
+        assert main(["webhook", "purge", "shell/t", "w", "soon"]) == 2
         assert main(["webhook", "remove", "shell/t", "w"]) == 0
         assert main(["webhook", "remove", "shell/t", "w"]) == 13
 

@@ -90,6 +90,14 @@ def test_a_dead_letter_has_its_error_its_time_and_its_attempts(file: File) -> No
     assert found == Failure("a-2", "the receiver answered 410", 0)
 
 
+def test_letters_before_a_time_are_purged_and_no_waiting_message(file: File) -> None:
+    add(file, b"1", b"2", b"3")
+    rows.dead_letter(mailbox(file), 1, "status 502", 12.5)
+    rows.dead_letter(mailbox(file), 2, "status 502", 13.0)
+    assert (rows.purge(mailbox(file), 12.4), rows.purge(mailbox(file), 12.5)) == (0, 1)
+    assert file.read("SELECT number FROM gateway_mail ORDER BY number") == [(2,), (3,)]
+
+
 def test_an_answer_with_large_dead_letters_is_bounded_and_has_at_least_one(file: File) -> None:
     large = b"x" * (DEAD_LETTERS_BYTES_MAX // 2 + 1)
     add(file, large, large, b"3")

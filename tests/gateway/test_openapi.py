@@ -111,6 +111,8 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     for path in ("webhooks", "webhooks/w", "webhooks/w/dead-letters"):
         gateway.ask("GET", f"{base}/{path}")
     gateway.ask("POST", f"{base}/webhooks/w/retry")
+    gateway.ask("POST", f"{base}/webhooks/w/redrive")
+    gateway.ask("DELETE", f"{base}/webhooks/w/dead-letters?age=0")
     gateway.ask("DELETE", f"{base}/webhooks/w")
     until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
     for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):

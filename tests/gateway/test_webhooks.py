@@ -86,10 +86,24 @@ def test_a_receiver_that_answers_gone_ends_the_webhook_and_a_retry_restarts_it(g
         named = {name: letter[name] for name in ("id", "error", "attempts", "failed_at")}
         assert facts(gateway, "ended")["last_failure"] == named
         receiver.answer = lambda headers, body: 204
-        assert gateway.ask("POST", "/topics/ended/webhooks/w/retry").json() == {"retried": 1}
+        assert gateway.ask("POST", "/topics/ended/webhooks/w/redrive").json() == {"redriven": 1}
         until(lambda: receiver.bodies() == [b"x"], "it arrives")
         assert dead_letters() == []
         assert facts(gateway, "ended")["state"] == "active"
+
+
+def test_old_dead_letters_are_purged(gateway: Gateway) -> None:
+    with Receiver(lambda headers, body: 410) as receiver:
+        hook(gateway, "purged", receiver.url)
+        gateway.put("purged", b"x")
+        until(lambda: facts(gateway, "purged")["state"] == "ended", "it ends")
+        letters = "/topics/purged/webhooks/w/dead-letters"
+        until(lambda: gateway.ask("GET", letters).json()["dead_letters"], "it is a dead letter")
+        assert gateway.ask("DELETE", letters).status_code == 400
+        assert gateway.ask("DELETE", f"{letters}?age=-1").status_code == 400
+        assert gateway.ask("DELETE", f"{letters}?age=3600").json() == {"purged": 0}
+        assert gateway.ask("DELETE", f"{letters}?age=0").json() == {"purged": 1}
+        assert gateway.ask("GET", letters).json()["dead_letters"] == []
 
 
 def test_the_failure_of_a_delivery_is_shown_while_it_is_repeated(gateway: Gateway) -> None:

@@ -32,6 +32,7 @@ from pubsub.protocol.messages import (
 from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.standby import REPAIR_STEPS, STEPS, Ack, Copy, Entries, EntryId, Follow, Repair
 from pubsub.protocol.stores import Known, format_stores
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Owners, Transfer
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
@@ -122,8 +123,9 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
     Subscribe: dict(**subscription, name=names, start=starts, continues=flags),
     Unsubscribe: dict(**subscription, name=names),
-    Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, values=bodies, **history),
+    Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, create=flags, values=bodies, **history),
     Settings: dict(sender=ids, topic=topics, **history),
+    Purge: dict(sender=ids, topic=topics, unread=flags, places=bodies, **history),
     Get: dict(
         **subscription,
         last=positions,
@@ -445,7 +447,7 @@ def test_a_body_is_handed_on_uncopied():
 @given(messages)
 def test_the_route_of_a_request_is_read_without_decoding_the_rest(message):
     head, _ = encode(message)
-    if isinstance(message, Subscribe | Unsubscribe | Configure | Settings | Get | Read | Put | Stage | Publish):
+    if isinstance(message, Subscribe | Unsubscribe | Configure | Settings | Purge | Get | Read | Put | Stage | Publish):
         assert request_route(head) == (head.split(b" ")[0].decode(), message.sender, message.topic)
     elif isinstance(message, Report | Operate):
         assert request_route(head) == (head.split(b" ", 1)[0].decode(), message.sender, message.target)

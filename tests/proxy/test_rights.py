@@ -8,8 +8,22 @@ from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import pack, unpack
-from pubsub.protocol import Get, Heartbeat, Message, Operate, Outcome, Put, Report, Status, Subscribe, decode, encode
+from pubsub.protocol import (
+    Configure,
+    Get,
+    Heartbeat,
+    Message,
+    Operate,
+    Outcome,
+    Put,
+    Report,
+    Status,
+    Subscribe,
+    decode,
+    encode,
+)
 from pubsub.protocol.register import Vote, VoteOutcome
+from pubsub.protocol.topic_objects import Purge
 from pubsub.proxy import rights as module
 from pubsub.proxy.rights import Course, Rights, facts
 from pubsub.security.access import Access, Why
@@ -54,6 +68,9 @@ def put(topic: str = "t", sender: str = "ann") -> Put:
         ("ann", Subscribe("ann", "t", 1, 1), Course.AUDIT, Why.NONE),
         ("ops", Report("pubsub-status", "-"), Course.GOES, Why.NONE),
         ("ops", Operate("pubsub-operator", "-", "forget", store="0" * 16), Course.AUDIT, Why.NONE),
+        ("ops", Configure("ops", "t", "a" * 16, create=1), Course.AUDIT, Why.NONE),
+        ("ops", Purge("ops", "t", 1), Course.AUDIT, Why.NONE),
+        ("ann", Purge("ann", "t", 1), Course.DENY, Why.RIGHT),
         ("ann", put("u"), Course.DENY, Why.RIGHT),
         ("ann", put("t", "bob"), Course.DENY, Why.SENDER),
         ("ann", Get("ann", "t", None, 1, 1, name="n"), Course.DENY, Why.RIGHT),
@@ -254,3 +271,19 @@ def test_the_audit_gets_the_facts_of_an_operation() -> None:
     }  # fmt: skip
     assert facts(b"1-40-0-OPERATE a\r\n\r\n") == {}
     assert unpack(head(said)).source == 40
+
+
+def test_the_audit_gets_the_facts_of_a_creation_and_of_a_purge() -> None:
+    made = facts(head(Configure("ops", "t", "a" * 16, create=1, values=b"{}")))
+    assert (made["action"], made["topic"], made["version"]) == ("configure", "t", "a" * 16)
+    assert facts(head(Purge("ops", "t", 1))) == {"action": "purge", "sender": "ops", "topic": "t", "unread": 1}
+
+
+def test_a_client_may_learn_only_a_topic_about_which_it_may_send_the_same_request() -> None:
+    of = rights(RULES.replace("put=t get=t", "put=t,u get=t"))
+    link = of.tagged(user(of, "ann"), b"link")
+    assert of.may_name(link, head(put()), "u")
+    assert not of.may_name(link, head(put()), "secret")
+    assert not of.may_name(link, head(Subscribe("ann", "t", 1, 1)), "u")
+    assert not of.may_name(b"short", head(put()), "u")
+    assert not of.may_name(link, b"unreadable", "u")

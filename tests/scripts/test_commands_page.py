@@ -34,7 +34,8 @@ def test_a_section_has_arguments_options_defaults_and_the_settings_that_are_shar
     assert "| `PATH <path>` | File with the message; - is standard input. | required |" in put
     assert "| `--lines` |" in put
     assert "--window" not in put
-    assert "`--handler-attempts`, `--prefetch-bytes`, `--prefetch-records` have no effect here." in put
+    handling = "`--handler-attempts`, `--prefetch-bytes`, `--prefetch-records`"
+    assert f"{handling}, `--retry-first-seconds`, `--retry-longest-seconds` have no effect here." in put
     assert "[settings of a client](#settings-of-a-client)" in put
     assert "| `2.0; 0.01<=x<=600` |" in section("pubsub bench")
     assert "| `--window N` |" in section("Settings of a client")

@@ -11,6 +11,7 @@ from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol import messages as m
 from pubsub.protocol.register import View, VoteOutcome
 from pubsub.protocol.standby import ROOT
+from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import Operation
 from pubsub.security.questions import Question, question, question_of
 
@@ -31,6 +32,7 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Read("alice", "orders", None, name="n"), Question(Operation.GET, "alice", "orders", "n")),
     (m.Settings("alice", "orders"), Question(Operation.SETTINGS, "alice", "orders")),
     (m.Configure("ops", "orders", HEX, values=b"{}"), Question(Operation.OPERATE, "ops")),
+    (Purge("ops", "orders", 1, places=b"{}"), Question(Operation.OPERATE, "ops")),
     (m.Report("pubsub-status", "-"), Question(Operation.STATUS, "pubsub-status")),
     (m.Report("pubsub-status", "s1", "orders"), Question(Operation.STATUS, "pubsub-status")),
     (m.Operate("ops", "-", "forget", server="s1"), Question(Operation.OPERATE, "ops")),

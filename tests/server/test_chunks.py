@@ -29,6 +29,7 @@ from pubsub.server.moves.chunks import (
     Ordered,
     Part,
     PieceRow,
+    Purged,
     Removed,
     Staged,
     SubscriptionRow,
@@ -40,6 +41,7 @@ from pubsub.server.moves.chunks import (
     read,
 )
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
@@ -65,6 +67,7 @@ CHUNKED: list[Part] = [
     Configured(SETTINGS),
     Removed(REMOVAL, {A: PARTS}),
     Ordered(A),
+    Purged({A: Places(5, 4), B: Places(2)}),
 ]
 DATA = {form: [encode(part, form) for part in CHUNKED] for form in FORMS}
 
@@ -86,6 +89,7 @@ def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> No
     topic = full_topic()
     del topic.subscriptions["@job"]  # The topic had none yet.
     topic.settings = DEFAULTS  # And no settings.
+    topic.purged.clear()
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]

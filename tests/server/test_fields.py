@@ -24,6 +24,7 @@ from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import Removal, Round
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
@@ -86,6 +87,7 @@ CHANGES: list[c.Change] = [
     c.SettingsChanged(1, SETTINGS),
     c.RemovalChanged(1, REMOVAL),
     c.OrderChanged(1, C),
+    c.TopicPurged(1, A, Places(5, 4)),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.BatchRepaired(1, 2, 2, 1, 20, 10, 6, 80, BODY),
@@ -171,6 +173,7 @@ FULL: list[c.Change] = [
     c.RemovalChanged(1, REMOVAL),
     c.LogCompacted(1, (), PARTS),
     c.OrderChanged(1, C),
+    c.TopicPurged(1, A, Places(5, 4)),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
@@ -196,6 +199,7 @@ def full_topic() -> Topic:
     topic.removal = REMOVAL
     topic.compacted = {A: PARTS}
     topic.order = C
+    topic.purged = {A: Places(5, 4)}
     topic.contested = {"e" * 16: "s2"}
     stage = Stage(1, 2, 3, "try", 8)
     stage.add(Piece(1, 1, 2, 5, 8))

@@ -34,15 +34,9 @@ from tests.server.test_fields import BASE, BODY, CHANGES, FULL
 GONE, MERGED, OTHER, LOST, GIVEN = "1" * 16, "2" * 16, "3" * 16, "5" * 16, "6" * 16
 MEMBER = "a" * 16
 
-LATER = c.TopicContested | c.SettingsChanged | c.RemovalChanged | c.LogCompacted | c.OrderChanged
+LATER = c.TopicContested | c.SettingsChanged | c.RemovalChanged | c.LogCompacted | c.OrderChanged | c.TopicPurged
 PLAIN: list[c.Change] = [
-    *(
-        change
-        for change in FULL
-        if not isinstance(
-            change, c.TopicContested | c.SettingsChanged | c.RemovalChanged | c.LogCompacted | c.OrderChanged
-        )
-    ),
+    *(change for change in FULL if not isinstance(change, LATER)),
     c.LogOpened(20, OTHER, 0, c.LogState.INCOMING),
     c.BatchAppended(20, 1, 2, 1, 1, 9, 5, 0, BODY),
     c.LogOpened(21, LOST, 0, c.LogState.ABANDONED),

@@ -15,6 +15,7 @@ from tests.simulation.history import History
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.purging import Purger
 from tests.simulation.replicas import Replica
 from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
@@ -61,6 +62,7 @@ class Cast:
         self.configured = Configured(world, self.history)
         self.compacted = Compacted(self.fate.latest)
         self.configurers = self._configurers()
+        self.purgers = self._purgers()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -123,6 +125,14 @@ class Cast:
             found.append(Configurer(self.world, host, proxies, self.history, topic, self.configured))
         return found
 
+    def _purgers(self) -> list[Purger]:
+        found = []
+        for n in range(1, self.fate.purgers + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"u{n}", 0.0), tuple(proxy.name for proxy in self.proxies)
+            found.append(Purger(self.world, host, proxies, self.history, topic, lambda: self.servers))
+        return found
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -134,9 +144,9 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger]:
         """All processes outside the service."""
-        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers]
+        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers]
 
     @property
     def nodes(self) -> list[Process]:

@@ -45,6 +45,9 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
         settings = replace(session.settings, directory=Path(path))
         fresh = load_core(session.name, settings, store, session.clock, Random(0))
         found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
+        ours, theirs = _waiting(session.core), _waiting(fresh)
+        if ours != theirs:
+            found.append(f"the waiting messages are {ours!r:.200} in memory and {theirs!r:.200} in the store")
         if session.core.numbers._milliseconds > milliseconds:
             found.append(f"numbers of millisecond {session.core.numbers._milliseconds}, and {milliseconds} is stored")
         elif session.core.numbers.known != used:
@@ -57,6 +60,10 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
     finally:
         del known.disks[f"{node.name}+"]
     return [f"{node.name}: {line}" for line in found[:SHOWN_MAX]]
+
+
+def _waiting(core: Any) -> list[tuple[object, ...]]:
+    return [(row.number, row.topic, row.lane, row.size, row.attempts, row.later) for row in core.waiting.rows()]
 
 
 def _rows(rows: Any) -> list[tuple[int, ...]]:

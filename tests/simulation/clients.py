@@ -165,6 +165,8 @@ class ClientNode(Process):
             window=4,
             prefetch_records=50,
             handler_attempts=world.fate.attempts,
+            retry_first_seconds=0.02 if world.fate.retries else 0.0,
+            retry_longest_seconds=0.1,
             publisher_records=3,  # Rows of a group hold no more, so that some groups are several rows.
         )
         self._turns = world.random.random() < 0.5
@@ -192,7 +194,7 @@ class ClientNode(Process):
         self.acting, self.closed = None, False
         self._open({})
         self.session.store.db.execute(
-            "create table if not exists seen (n integer primary key, topic, body, id, stamp, doubtful)"
+            "create table if not exists seen (n integer primary key, topic, body, id, stamp, doubtful, aside)"
         )
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()

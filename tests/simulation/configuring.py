@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from pubsub.errors import StoreDamaged
-from pubsub.protocol import Configure, Outcome, Records, Status
+from pubsub.protocol import Configure, Outcome, Status
 from pubsub.protocol.messages import Settings as Ask
-from pubsub.protocol.names import EARLIEST
 from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_keep
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.topic.changes import BodiesDropped
-from pubsub.server.topic.delivery import collect
 from pubsub.server.topic.settings import Settings
-from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.retention import Retention
 from tests.simulation.history import ACKED, History
+from tests.simulation.purged import judge_shown, read_all
 from tests.simulation.tasks import Task
 from tests.simulation.world import Host, World
 
@@ -236,7 +234,10 @@ def _check(
         rows = [row for row in state.reader.stamps(log.number, low, 1000) if row[0] < high]
     except StoreDamaged:
         return
+    purged = known.history.purges.place(log.id, unread=dropped)
     for offset, count, put_at, _ in rows:
+        if offset + count <= purged:
+            continue
         # The last record of a batch has least after it.
         records, size = after.get((log.id, offset + count - 1), (10**9, 10**9))
         for change in changes:
@@ -303,26 +304,13 @@ def judge(known: Configured, servers: list[Server], history: History, damage: bo
 
 
 def _judge_kept(known: Configured, server: Server, topic: Topic, history: History) -> None:
-    state = server.core.state
-    cursor = cursor_at(topic, EARLIEST, 0, 0, state.reader)
-    assert cursor is not None
-    spans = cursor.backlog
-    bodies: set[str] = set()
-    while True:
-        answer = collect(topic, spans, state.reader, state.publishers.names, 50, 100_000)
-        if answer.outcome is Outcome.EMPTY and answer.rest is not None and answer.rest != spans:
-            spans = answer.rest
-            continue
-        if answer.outcome is Outcome.LOST:
-            history.violate(f"a new reader of {topic.name} is told that {answer.first} to {answer.last} are lost")
-        if answer.outcome is not Outcome.SUCCESS:
-            break
-        bodies |= {bytes(body).decode() for body in Records(answer.body).bodies()}
-        rest = topic.reading(type(cursor)(0, cursor.acknowledged, spans), answer.last)
-        assert rest is not None
-        spans = rest
+    bodies, losses = read_all(topic, server.core.state)
+    for loss in losses:
+        history.violate(f"a new reader of {topic.name} is told that {loss} are lost")
     changes = [change for change in known.changes.values() if change.topic == topic.name]
     since = min((change.answered_at for change in changes if change.answered), default=float("inf"))
+    since = max(since, known.history.purges.last(topic.name, unread=False))
+    judge_shown(history, known.world.fate, topic.name, bodies)
     if all(change.keep == change.drop == EVER for change in changes):
         for put in history.states((ACKED,)):
             if put.topic == topic.name and put.invoked > since and put.body not in bodies:

@@ -52,6 +52,8 @@ class Fate:
         bursts: share of a client's puts with others at once after them, so that they wait together.
         configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
         latest: messages have keys, and topics keep the latest of each.
+        retries: seed of what handlers put off, reject and have redriven; 0: nothing.
+        purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
             many of the members of each pair; upgrades: whether one is upgraded at its next start.
@@ -93,6 +95,9 @@ class Fate:
     configurers: int = 0
     latest: bool = False
     drops: bool = False
+    retries: int = 0
+    purgers: int = 0
+    purges_unread: bool = False
     iterates: bool = False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import compaction, continuing, settings
+from tests.simulation.breakages import compaction, continuing, purges, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -298,6 +298,49 @@ def latest_split(seed: int) -> Fate:
     return fate
 
 
+def retried(seed: int) -> Fate:
+    """A small run of handlers that fail, put off and reject, with clients that are killed and lose power."""
+    random = Random(f"retried {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=1,
+        clients=3,
+        topics=2,
+        seconds=6.0,
+        think=0.02,
+        retries=seed + 1,
+        handler_fails=0.15,
+        attempts=random.choice((2, 4)),
+        faults=_faults(random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}),
+    )
+
+
+def purged_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
+    random = Random(f"purges {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=random.random() < 0.5,
+        delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=random.choice((0, 1, 1)),
+        purgers=random.choice((1, 2)),
+        purges_unread=random.random() < 0.7,
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -315,5 +358,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
     **dict.fromkeys(compaction.breakage.breakages, latest_split),
+    **dict.fromkeys(retries.breakage.breakages, retried),
+    **dict.fromkeys(purges.breakage.breakages, purged_split),
 }
 """By the title of a breakage: the runs that show it."""

@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tests.simulation.purged import Purges
+
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
 
 
@@ -36,6 +38,7 @@ class Put:
         follows: the message in the handler that put this one.
         acked_at: time of the known acknowledgement; None: none.
         counter: the counter that the caller got, which subscribers see; 0: none.
+        key: its message key, if a client may keep the order of keys alone.
     """
 
     body: str
@@ -48,6 +51,7 @@ class Put:
     follows: tuple[str, str] | None = None
     acked_at: float | None = None
     counter: int = 0
+    key: bytes = b""
 
 
 @dataclass(slots=True)
@@ -79,6 +83,7 @@ class Reading:
         lost: positions from which on a loss was reported, and the life in which it was.
         handled: rows of the application's own table, which handlers write.
         excused: number of messages that a kill inside `get`, or of an iteration, may have taken.
+        purged: whether it was told of a purge.
         shared: a copy of the subscriber takes some of them.
         line: number of the subscription, which continues from directory to directory until it begins at the end.
         began: time of the request for each line.
@@ -99,6 +104,7 @@ class Reading:
     parts: list[list[Seen]] = field(default_factory=lambda: [[]])
     handled: list[Seen] = field(default_factory=list)
     excused: int = 0
+    purged: bool = False
     lost: dict[str, int] = field(default_factory=dict)
     shared: bool = False
     line: int = 0
@@ -163,6 +169,7 @@ class History:
         self.counters: Counter[str] = Counter()
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
+        self.purges = Purges()
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
         self.told: Counter[tuple[str, str]] = Counter()
@@ -356,6 +363,9 @@ class History:
             if topic in self.dropping and reading.lost:
                 damaged = {put.body for put in puts}
             without = [put for put in puts if put.body not in damaged]
+            if reading.purged and (beyond := self.purges.beyond(topic, without)):
+                without = beyond if len(without) <= reading.excused else without
+                self.violate(f"{client} on {topic} lost {without[0].body} to a purge that was asked before it was put")
             if len(without) > reading.excused:
                 for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")

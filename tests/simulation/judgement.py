@@ -41,7 +41,8 @@ class Judgement:
     def _open_users(self) -> str:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
-        for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *cast.configurers):
+        operators = *cast.configurers, *cast.purgers
+        for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *operators):
             if what := party.settled():
                 return what
         return ""

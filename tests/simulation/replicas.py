@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 
+from pubsub.client.core.subscription import PURGED
 from pubsub.errors import DataLoss, Superseded
 from tests.simulation.applications.application import Application
 from tests.simulation.clients import ClientNode
@@ -89,10 +90,11 @@ class Replica:
     def _lack(self, topic: str, error: DataLoss) -> None:
         """It got a report of a loss in its client's place."""
         reading = self.of.program.reading(topic)
-        if error.first not in reading.lost and self.world.fate.tight:
+        if error.first not in reading.lost and (self.world.fate.tight or error.reason == PURGED):
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
             reading.excused += last - first + 1
         reading.lost.setdefault(error.first, -1)
+        reading.purged = reading.purged or error.reason == PURGED
 
     def end(self) -> None:
         """It is gone, with its directory: its processed messages are recorded."""

@@ -23,6 +23,8 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.purging import purging
+from tests.simulation.retrying import retrying
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -54,6 +56,17 @@ class Result:
     delivered: int = 0
 
 
+DRAWN_APART = (calling, configured, retrying, purging)
+"""What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
+
+
+def _drawn(random: Random, seed: int) -> Fate:
+    fate = complete(draw(random), seed)
+    for drawn in DRAWN_APART:
+        fate = drawn(fate, seed)
+    return fate
+
+
 class Simulation:
     """One run.
 
@@ -68,7 +81,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or configured(calling(complete(draw(random), seed), seed), seed)
+        self.seed, self.fate = seed, fate or _drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -133,7 +146,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
             party.finishing = True
 
     def _settle(self) -> str:

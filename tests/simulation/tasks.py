@@ -34,6 +34,7 @@ from pubsub.protocol import (
 )
 from pubsub.protocol.messages import Get, Subscribe
 from pubsub.protocol.names import format_position, parse_position
+from pubsub.protocol.topic_objects import Purge
 from tests.simulation.history import ACKED, History, Put, Seen
 from tests.simulation.nodes import proxy_addresses
 from tests.simulation.world import EPOCH, Host, Process, World
@@ -116,7 +117,7 @@ class Task(Process):
                 continue
             if asked is None or not isinstance(status, Status):
                 continue
-            absent = status.outcome is Outcome.UNKNOWN and isinstance(asked.request, Settings)
+            absent = status.outcome is Outcome.UNKNOWN and isinstance(asked.request, Settings | Purge)
             if (
                 status.outcome in RETRY - {Outcome.GAP} and not absent
             ):  # The asking program judges a gap, as Spark's link does.

@@ -102,6 +102,110 @@ class Tried:
 
 
 @dataclass(slots=True)
+class PutOff:
+    """The next message of a topic keeps its place, and is handled again at `due`.
+
+    Attributes:
+        due: seconds since 1970.
+        seconds: length of the wait, which a wrong clock must not prolong.
+        later: number of its attempts that are no failures.
+    """
+
+    topic: str
+    position: Position
+    due: float
+    seconds: float
+    later: int
+
+
+@dataclass(slots=True)
+class PutAside:
+    """A message moves to the table of waiting messages; the same commit has its position.
+
+    Attributes:
+        first: position as text.
+        headers: encoded as in the message's batch.
+        lane: messages of one lane keep their order; b"": none.
+        attempts, later, due, seconds: as in `WaitingChanged`.
+    """
+
+    number: int
+    topic: str
+    first: str
+    publisher: str
+    counter: int
+    stamp: int
+    body: bytes
+    key: bytes
+    headers: bytes
+    doubtful: bool
+    lane: bytes
+    attempts: int
+    later: int
+    due: float
+    seconds: float
+
+
+@dataclass(slots=True)
+class WaitingChanged:
+    """A waiting message begins an attempt, gives it back, or waits again.
+
+    Attributes:
+        attempts: number of attempts that have begun.
+        later: number of these that are no failures.
+        due: seconds since 1970.
+        seconds: length of the wait.
+    """
+
+    number: int
+    attempts: int
+    later: int
+    due: float
+    seconds: float
+
+
+@dataclass(slots=True)
+class WaitingTried:
+    """A handler is about to process a waiting message for the n-th time, n = `attempts`; or that is taken back."""
+
+    number: int
+    attempts: int
+
+
+@dataclass(slots=True)
+class WaitingEnded:
+    """A waiting message was handled, or is a dead letter; the same commit has what follows from that."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class WaitingDropped:
+    """The application gives up the backlog of a topic, and with it the waiting messages."""
+
+    topic: str
+
+
+@dataclass(slots=True)
+class Redriven:
+    """A dead letter becomes the waiting message `number` with no attempts, due at once.
+
+    Attributes:
+        letter: its number in the table of dead letters.
+    """
+
+    letter: int
+    number: int
+
+
+@dataclass(slots=True)
+class LettersRemoved:
+    """Dead letters go. `letters`: their numbers in the table."""
+
+    letters: Sequence[int]
+
+
+@dataclass(slots=True)
 class CallsDiscarded:
     """Calls end because their requests leave the outbox unfinished. Calls with a reply keep the reply."""
 
@@ -157,6 +261,14 @@ Change = (
     | Confirmed
     | Taken
     | Tried
+    | PutOff
+    | PutAside
+    | WaitingChanged
+    | WaitingTried
+    | WaitingEnded
+    | WaitingDropped
+    | Redriven
+    | LettersRemoved
     | DeadLettered
     | Told
     | Renewed

@@ -29,6 +29,7 @@ from pubsub.client.core.refusing_proxies import RefusingProxies
 from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.waiting import WaitingMessages
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
 from pubsub.protocol.names import Start
@@ -82,6 +83,7 @@ class ClientCore:
         wants_sync: True if all commits so far are to be fsynced.
         flights: transmissions that may still be answered.
         groups: open batches that callers share.
+        waiting: messages that were put aside until their next attempt.
         doors: proxies that refuse this client.
         copied: the error to raise, if an answer has shown that a copy of this state was used elsewhere.
     """
@@ -108,6 +110,7 @@ class ClientCore:
         self._sync_at: float | None = None
         self.flights = Flights()
         self.groups = Groups()
+        self.waiting = WaitingMessages()
 
     def _retries(self) -> Retries:
         settings = self.settings

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pubsub.client.core.waiting import Retry
 from pubsub.protocol import Position
 
 
@@ -29,6 +30,7 @@ class Cursor:
         acknowledged: the safe position named by the last GET.
         tried: (log, offset) of the message that a handler has processed `attempts` times.
         counted_ahead: True if the last of these attempts was counted with the previous message and has not begun.
+        retry: the wait of the next message, which failed or was put off; None: it does not wait.
     """
 
     def __init__(self, load: Callable[[], dict[str, int]]) -> None:
@@ -38,6 +40,7 @@ class Cursor:
         self.tried: tuple[str | None, int | None] | None = None
         self.attempts = 0
         self.counted_ahead = False
+        self.retry: Retry | None = None
         self._load = load
         self._taken: dict[str, int] | None = None
 
@@ -87,3 +90,25 @@ class Cursor:
     def attempted(self, position: Position | None, attempts: int, *, ahead: bool = False) -> None:
         """Record a counted attempt. `ahead`: counted in the commit of the previous message, and not begun."""
         self.tried, self.attempts, self.counted_ahead = position, attempts, ahead
+        if self.retry is not None and self.retry.position != position:
+            self.retry = None
+
+    @property
+    def later(self) -> int:
+        """Number of the counted attempts that put the message off, and are no failures."""
+        return 0 if self.retry is None else self.retry.later
+
+    def gated(self, now: float) -> bool:
+        """Return True if the next message is known to wait. Takes no lock and changes nothing."""
+        retry = self.retry
+        return retry is not None and retry.met and now < retry.due
+
+    def waits(self, position: Position, now: float) -> bool:
+        """Return True if the next message, at `position`, waits; a wait of another message is over."""
+        if self.retry is None:
+            return False
+        if self.retry.position != position:
+            self.retry = None
+            return False
+        self.retry.met = True
+        return now < self.retry.due

@@ -58,7 +58,9 @@ class Message:
             may have been processed already, so a handler with external effects checks those first.
     """
 
-    __slots__ = ("_index", "_run", "body", "doubtful", "topic")
+    _attempts: int
+
+    __slots__ = ("_attempts", "_index", "_run", "body", "doubtful", "topic")
 
     def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False) -> None:
         self.topic, self.body, self._run, self._index, self.doubtful = topic, body, run, index, doubtful
@@ -82,6 +84,18 @@ class Message:
     def counter(self) -> int:
         """The publisher's number for it, as returned by `put`."""
         return self._run.counter + self._index
+
+    @property
+    def attempts(self) -> int:
+        """In a handler: the number of this attempt, from 1, also over restarts. Otherwise 0."""
+        try:
+            return self._attempts
+        except AttributeError:  # Most messages need no such field, and are built faster without it.
+            return 0
+
+    def in_attempt(self, number: int) -> None:
+        """Set the number of the present attempt."""
+        self._attempts = number
 
     @property
     def key(self) -> bytes:

@@ -17,6 +17,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.errors import NotAllowed, PubsubError, Refused
 from pubsub.protocol import Outcome, Status
 from pubsub.protocol.messages import denial
+from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 
 _SPOKEN: Final = {
     "put": "put to",
@@ -57,7 +58,9 @@ def ask_again(refusing: RefusingProxies, sub: Subscription) -> None:
 def _not_allowed(client: str, operation: str, topic: str, status: Status) -> NotAllowed:
     sentence = denial(status) or f"client {client} may not {_SPOKEN[operation]} {topic}"
     remedy = ""
-    if operation == "put":
+    if operation == "put" and status.reason == NO_SUCH_TOPIC:
+        remedy = f"the put is kept: then pubsub client {client} flush, or discard {quote(topic)}"
+    elif operation == "put":
         command = f"pubsub client {client}"
         remedy = f"the put is kept: ask for the right, then {command} flush, or discard {quote(topic)}"
     return NotAllowed(operation, topic, sentence, remedy)

@@ -32,13 +32,17 @@ from pubsub.client.core.long_poll import WAIT_SECONDS_MAX, LongPoll
 from pubsub.client.core.losses import Losses
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
+from pubsub.client.core.waiting import Waiting
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 from pubsub.protocol.names import LATEST, Start
 
 UNREADABLE: Final = "the service cannot hand them out any more"
 DROPPED: Final = "the topic's setting drop let them go before this client received them"
+PURGED: Final = "an operator purged them before this client received them"
 """Reasons of a DataLoss."""
+
+_REASONS: Final = {"dropped": DROPPED, "purged": PURGED}
 
 
 class Subscription:
@@ -63,6 +67,7 @@ class Subscription:
         chunk: messages of an open iteration.
         busy: set while a handler that may await has the next message (a weak reference to its task); no other call
             takes messages then.
+        row: the waiting message that the handler has; None: it has one of the service.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
@@ -81,6 +86,7 @@ class Subscription:
         self.tokens: list[int] = []
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
+        self.row: Waiting | None = None
 
     # The intent
 
@@ -305,7 +311,7 @@ class Subscription:
     def dead_letter(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
-        error = DataLoss(self.topic, first, last, DROPPED if loss.reason == "dropped" else UNREADABLE)
+        error = DataLoss(self.topic, first, last, _REASONS.get(loss.reason, UNREADABLE))
         letter = DeadLettered(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 

@@ -30,7 +30,9 @@ from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import CallsDiscarded, Renewed
 from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.letter_requests import LetterRequests
 from pubsub.client.flows.puts import Puts
+from pubsub.client.flows.redriving import Redriving
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.guards import guards
 from pubsub.client.repair import repair
@@ -46,13 +48,15 @@ class Calls:
     """The calls on one session.
 
     Attributes:
-        puts, subscribing, gets, calling: groups of calls by subject.
+        puts, subscribing, gets, calling, redriving: groups of calls by subject.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), Gets(session)
         self.calling = Calling(session, self.gets, self.subscribing)
+        self.redriving = Redriving(session, self.puts)
+        self.gets.requests = LetterRequests(self.redriving)
 
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic, fsynced; return the number of messages."""
@@ -94,8 +98,11 @@ class Calls:
             # This commit also removes finished rows from the store. The next start would take them for unfinished
             # ones, and send them again under the new publisher.
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
-            session.commit(changes, fsync=True)
+            given_up = [change for sub in wanted for change in core.waiting.dropping(sub.topic)]
+            session.commit([*changes, *given_up], fsync=True)
             core.renewed(store, wanted)
+            for sub in wanted:
+                core.waiting.drop(sub.topic)
             if session.recorder is not None:
                 session.recorder.renewed()
             session.follow()

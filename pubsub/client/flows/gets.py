@@ -7,23 +7,22 @@ The rule is docs/explanation/get.md, G10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import Final
 
-from pubsub.client.arguments import check_count, check_not_of_calls
+from pubsub.client.arguments import check_count
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.message import Batch
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.flows.flow import Flow
+from pubsub.client.flows.waits import Waits
 from pubsub.client.flows.work import Work
-from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, Interrupted, NotSubscribed, PubsubError, Unavailable
-from pubsub.protocol import check_new_topic, check_topic
+from pubsub.errors import Interrupted, PubsubError, Unavailable
 
 RECEIVE_MAX: Final = 10_000
 """Most messages that `get_many` takes if the caller names no number."""
@@ -32,201 +31,8 @@ CHUNK_MAX: Final = 1_000
 """Messages that the iterator takes at a time; a process that is killed while it iterates loses at most so many."""
 
 
-def _is_ready(sub: Subscription) -> bool:
-    """Return True if a call can take something now."""
-    return sub.intent.on and sub.available and not sub.busy
-
-
-def _ended(sub: Subscription) -> bool:
-    """Return True if a wait for messages must end without any."""
-    return sub.failure is not None or sub.has_news or not sub.intent.on
-
-
-class Gets:
+class Gets(Waits):
     """The receiving calls on one session."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.core, self.store = session.core, session.store
-        self.served = ""
-        """The topic that had the last turn, of several; the next turn goes to the topic after it."""
-        self._silence: dict[str, tuple[float, float]] = {}
-        """By topic: the seconds for which calls of `first_of` waited without an answer, and the end of that wait."""
-
-    def available(
-        self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None, started: float | None = None
-    ) -> Flow[Subscription | None]:
-        """Wait until there is something to take on a topic; None if nothing came.
-
-        Args:
-            also: a further condition that ends the wait; only the calls of services, which take from their own topics,
-                give it.
-            started: time at which the call began, if that was earlier. A call that could not ask before its deadline
-                still needs an answer to report an empty topic.
-
-        Raises:
-            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, KeyRefused, StorageError: see
-                `Client.get`.
-        """
-        session, core = self.session, self.core
-        now = session.now
-        started = now if started is None else started
-        until = started + (session.settings.timeout_seconds if timeout is None else timeout)
-        if also is None:
-            check_not_of_calls(topic)
-        with session.entered():
-            ready = self._subscription(topic)
-            if ready.available and not ready.busy and not ready.has_news:
-                return ready
-            self._want(ready, until, now)
-
-        def done() -> bool:
-            ended = ready.failure is not None or ready.has_news or not ready.intent.on or core.refusing.closed
-            return (ready.available and not ready.busy) or ended or (also is not None and also())
-
-        try:
-            while True:
-                if not (done() or session.over):
-                    yield Wait(lambda: done() or session.over, until)
-                if also is not None and also():
-                    return None
-                over = session.now >= until  # Read once, so that both uses below agree.
-                found = self._found(ready, started, until, over=over)
-                # Special case: another call took the messages that ended this wait. Wait again.
-                if found is not None or over:
-                    if found is None and session.recorder is not None:
-                        self._record_idle(ready)
-                    return found
-        finally:
-            with session.lock:
-                ready.waiting -= 1
-
-    def _subscription(self, topic: str) -> Subscription:
-        """Return the subscription of a topic and prepare it for a taking call. The lock is held."""
-        session = self.session
-        sub = self.core.subscriptions.get(check_topic(topic))
-        if sub is None or not sub.intent.on:
-            if sub is None:
-                # The error advises to subscribe, which a topic with a bad name does not allow.
-                check_new_topic(topic)
-            raise NotSubscribed(session.name, topic)
-        session.check_disk()
-        self.close_chunk(sub)
-        if sub.losses.told:
-            session.forget_told([sub])
-        return sub
-
-    def _want(self, sub: Subscription, until: float, started: float) -> None:
-        """Ask for a topic's messages until `until`. The lock is held."""
-        self.core.want(sub, until, started)
-        if not sub.intent.settled:  # Also for a call that does not wait: the next one may find it settled.
-            self.core.settle(sub, started + self.session.settings.timeout_seconds)
-        try:
-            self.session.turn()
-        except BaseException:
-            sub.waiting -= 1
-            raise
-
-    def first_of(self, topics: Sequence[str], started: float, until: float) -> Flow[list[Subscription]]:
-        """Wait until there is something to take on some topics; return the topics that have something, or none.
-
-        A wait without an answer is not an error by itself, because the machine may be busy. It is an error if an answer
-        said that a topic is not served, or if none came for the client's time-out, in however many calls.
-
-        Args:
-            started, until: start and deadline of the call, on the monotonic clock.
-
-        Raises:
-            PubsubError: as `available`.
-        """
-        session = self.session
-        for topic in topics:
-            check_not_of_calls(topic)
-        wanted: list[Subscription] = []
-        try:
-            with session.entered():
-                subs = [self._subscription(topic) for topic in topics]
-                if not any(sub.has_news or sub.failure for sub in subs) and (ready := self.ready(topics)):
-                    return ready
-                for sub in subs:
-                    self._want(sub, until, started)
-                    wanted.append(sub)
-
-            def done() -> bool:
-                return self.core.refusing.closed or any(_is_ready(sub) or _ended(sub) for sub in subs)
-
-            while True:
-                if not (done() or session.over):
-                    yield Wait(lambda: done() or session.over, until)
-                over = session.now >= until
-                found = [sub for sub in subs if self._found(sub, started, until, over=False) is not None]
-                if found:
-                    return self._in_turn(found)
-                if over:
-                    for sub in subs:
-                        if self._was_answered(sub, started, until) and session.recorder is not None:
-                            self._record_idle(sub)
-                    return []
-        finally:
-            if wanted:
-                with session.lock:
-                    for sub in wanted:
-                        sub.waiting -= 1
-
-    def ready(self, topics: Sequence[str]) -> list[Subscription]:
-        """Return the topics with something to take, in the order of their turns."""
-        return self._in_turn([sub for topic in topics if _is_ready(sub := self.core.subscriptions[topic])])
-
-    def _in_turn(self, subs: list[Subscription]) -> list[Subscription]:
-        """Sort by name, beginning after the topic that was served last."""
-        return sorted(subs, key=lambda sub: (sub.topic <= self.served, sub.topic))
-
-    def _was_answered(self, sub: Subscription, started: float, until: float) -> bool:
-        """Return True if a call that waited from `started` to `until` knows that a topic is empty.
-
-        Raises:
-            Unavailable: an answer said that the topic is not served, or no answer came for too long.
-        """
-        if until <= started or sub.busy or (sub.intent.settled and not sub.unconfirmed_since(started)):
-            return True
-        seconds, known = self._silence.get(sub.topic, (0.0, float("-inf")))
-        seconds = until - started + (seconds if sub.answered_at <= known else 0.0)
-        self._silence[sub.topic] = seconds, until
-        if sub.trouble or round(seconds, 3) >= self.session.settings.timeout_seconds:
-            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
-        return False
-
-    def _record_idle(self, sub: Subscription) -> None:
-        session = self.session
-        with session.lock:
-            if session.recorder is not None and not session.over:
-                session.recorder.idle(sub)
-
-    def _found(self, sub: Subscription, started: float, until: float, *, over: bool) -> Subscription | None:
-        """Return or raise the result of a call that waits from `started` to `until`; None: it waits on."""
-        if sub.has_news:
-            self._tell(sub)
-        if sub.available and not sub.busy:
-            return sub
-        if sub.failure is not None:
-            raise sub.failure
-        self.core.refusing.check()
-        self.session.check_usable()
-        if self.session.closed:
-            raise CallerError(f"client {self.session.name} was closed during the call")
-        if not sub.intent.on:
-            raise NotSubscribed(self.session.name, sub.topic)
-        if sub.busy:
-            return None
-        if over and until > started and (not sub.intent.settled or sub.unconfirmed_since(started)):
-            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
-        # An answer since the first check may have brought messages.
-        return sub if sub.available and not sub.busy else None
-
-    def _tell(self, sub: Subscription) -> None:
-        with self.session.entered():
-            if sub.has_news:  # Another thread may have raised the loss meanwhile.
-                raise sub.losses.tell()
 
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
         """Take up to `most` messages."""
@@ -348,22 +154,6 @@ class Gets:
                     session.send()
             if session.recorder is not None:
                 session.recorder.handed_out(chunk)
-
-    def close_chunk(self, sub: Subscription) -> None:
-        """Give back the messages that an open iteration has not yielded, at its end or for another call."""
-        chunk = sub.chunk
-        if chunk is None:
-            return
-        chunk.stop()
-        if chunk.handed < chunk.total:
-            change = chunk.return_taken(sub.topic)
-            self.session.commit([change])
-            sub.taken_returned(chunk, change)
-        else:
-            sub.end_chunk()
-        if self.session.recorder is not None:
-            self.session.recorder.handed_out(chunk)
-        self.core.moved(sub, self.session.now, fsynced=False)
 
     def close_chunks(self) -> None:
         """Close all chunks before the client closes."""

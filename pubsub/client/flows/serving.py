@@ -26,16 +26,18 @@ from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core import calling
 from pubsub.client.core.calling import Request
 from pubsub.client.core.message import Message
-from pubsub.client.core.prefetch import Taking
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.waiting import NONE, backoff
+from pubsub.client.flows.attempts import Attempt
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.gets import Gets
-from pubsub.client.flows.processing import AsyncHandler, Attempt, Handler, Processing, check_result
+from pubsub.client.flows.handlers import AsyncHandler, Handler, check_result
+from pubsub.client.flows.processing import Processing
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, DecodeError, PubsubError, StoreFull, TooLarge, Unavailable
+from pubsub.errors import CallerError, DecodeError, NotAllowed, PubsubError, StoreFull, TooLarge, Unavailable
 from pubsub.protocol import encode_headers
 from pubsub.protocol.names import service_topic
 
@@ -104,16 +106,29 @@ class _Service(Processing):
         while True:
             with session.entered():
                 self._send_stuck()
-            now = session.now
-            left = max(0.0, min(until, now + LOOK_SECONDS) - now)
+                now = session.now
+                due = self._due(now)
+                if due <= now:
+                    return session.core.subscriptions[self.topic]
+            left = max(0.0, min(until, now + LOOK_SECONDS, due) - now)
             try:
                 sub = yield from self.gets.available(self.topic, left, lambda: False)
             except Unavailable:  # A worker waits for its service to come back, as long as it has time.
                 if session.now >= until:
                     raise
                 continue
+            if sub is not None and sub.cursor.gated(session.now):  # There is no room to put its next call aside.
+                yield from self.pause(min(LOOK_SECONDS, until - session.now))
+                continue
             if sub is not None or session.now >= until:
                 return sub
+
+    def _due(self, now: float) -> float:
+        """Return the time at which the next call that was put off is due, if no other one may be taken before."""
+        session, sub = self.session, self.session.core.subscriptions.get(self.topic)
+        if sub is None or sub.busy or not isinstance(sub.failure, NotAllowed | None):
+            return float("inf")
+        return session.core.waiting.due(self.topic)
 
     def left(self, most: int | None) -> int:
         """Return the number of calls to handle before the next check."""
@@ -140,50 +155,54 @@ class _Service(Processing):
 
     # Differences from messages
 
-    def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
+    def settles(self, attempt: Attempt) -> bool:
         """Move a message that is not a call to the dead letters, and answer a call after its deadline with an error."""
         try:
-            request = calling.read_request(message)
+            request = calling.read_request(attempt.message)
         except DecodeError as error:
-            super().dead_letter(Attempt(sub, taking, message, 0, sub.fence.emptied), f"not a call: {error.reason}")
+            attempt.number = attempt.later = 0
+            super().dead_letter(attempt, f"not a call: {error.reason}")
             return True
         if request.deadline is None or self.session.clock.wall() < request.deadline:
             return False
-        self._answer(sub, taking, request, calling.EXPIRED, "the deadline passed before a worker began the call")
+        self._answer(attempt, request, calling.EXPIRED, "the deadline passed before a worker began the call")
         return True
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
         """Handle an exception of the handler: try the call again, or reply with the error. The lock is held."""
         message, number = attempt.message, attempt.number
+        self._untry(attempt)
+        if self.decides(attempt, error):
+            return 1
         self.session.counters["handler_errors"] += 1
-        self.session.trying.pop(attempt.sub.topic, None)
         _log.warning("handler failed on call %s of %s, attempt %d: %s", message.id, self.service, number,
                      located(error))  # fmt: skip
         _log.debug("handler failed on call %s of %s", message.id, self.service, exc_info=error)
-        if number < self.session.settings.handler_attempts:
-            raise TryLater(min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** (number - 1)))
+        if attempt.failures < self.session.settings.handler_attempts:
+            seconds = backoff(attempt.failures, PAUSE_SECONDS, PAUSE_SECONDS_MAX)
+            if attempt.row is not None:
+                self.put_off(attempt, seconds, attempt.later)
+            raise TryLater(seconds)
         self.dead_letter(attempt, f"{type(error).__name__}: {error}")
         return 1
 
     def dead_letter(self, attempt: Attempt, error: str) -> None:
         """Reply with the error. The lock is held."""
         request = calling.read_request(attempt.message)
-        self._answer(attempt.sub, attempt.taking, request, calling.FAILED, error)
+        self._answer(attempt, request, calling.FAILED, error)
         _log.error("call %s of %s is answered with an error after %d attempts: %s", request.id, self.service,
-                   attempt.number, one_line(error))  # fmt: skip
+                   attempt.failures, one_line(error))  # fmt: skip
 
     def handled(self, attempt: Attempt) -> None:
         """Count a call after the commit of its handler's transaction. The lock is held."""
         super().handled(attempt)
         self.served += 1
 
-    def _answer(self, sub: Subscription, taking: Taking, request: Request, outcome: str, text: str) -> None:
+    def _answer(self, attempt: Attempt, request: Request, outcome: str, text: str) -> None:
         """Commit an error reply with the position."""
-        with Work(self.session, partial(taking.change, sub.topic), fsync=False) as transaction:
+        with Work(self.session, partial(self.ending, attempt), fsync=False) as transaction:
             self.put_reply(transaction, request, outcome, calling.error_body(text))
-        self.gets.took(sub, taking, fsynced=self.session.settings.power_safe)
-        if self.session.recorder is not None:
-            self.session.recorder.delivered(sub.topic, taking.pieces, handler=True)
+        self.ended(attempt, fsynced=self.session.settings.power_safe)
         self.served += 1
 
     def put_reply(self, transaction: Transaction, request: Request, outcome: str, body: bytes) -> None:
@@ -223,7 +242,7 @@ class Serving(_Service):
             if sub is None:
                 break
             try:
-                self.handle_batch(sub, self.wrapped(handler), left)
+                self.handle_batch(sub, self.wrapped(handler), left, NONE)
             except TryLater as later:
                 yield from self.pause(later.seconds)
         return self.served

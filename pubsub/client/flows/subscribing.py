@@ -139,13 +139,16 @@ class Subscribing:
                 left = sub.leave_chunk() if on and not fresh else []
                 ended = sub.ended_elsewhere(self.core.wall()) if on and not fresh else None
                 letters = [] if ended is None else [ended[0]]
+                given_up = self.core.waiting.dropping(topic) if fresh or not on else []
                 try:
-                    session.commit([*left, sub.intend(on, fresh=fresh, start=start), *letters])
+                    session.commit([*left, *given_up, sub.intend(on, fresh=fresh, start=start), *letters])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
                 sub.intended(on, fresh=fresh, start=start, left=left)
+                if given_up:
+                    self.core.waiting.drop(topic)
                 if ended is not None:
                     sub.losses.add(ended[1])
                     _log.warning("client %s: %s", session.name, ended[1])

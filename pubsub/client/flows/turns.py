@@ -44,13 +44,14 @@ class Turns:
         topics: all topics of the call.
         ready: those with something to take, in the order of their turns.
         most: most messages to take.
+        hold: what waits behind a message that waits.
 
     Attributes:
         taken: number of messages taken; the caller adds to it in each turn.
     """
 
-    def __init__(self, gets: Gets, topics: Sequence[str], ready: Sequence[Subscription], most: int) -> None:
-        self._gets, self._topics, self._ready, self._most = gets, topics, ready, most
+    def __init__(self, gets: Gets, topics: Sequence[str], ready: Sequence[Subscription], most: int, hold: str) -> None:
+        self._gets, self._topics, self._ready, self._most, self._hold = gets, topics, ready, most, hold
         self.taken = 0
 
     def __iter__(self) -> Iterator[tuple[Subscription, int]]:
@@ -66,4 +67,4 @@ class Turns:
                     return
             if self.taken == before or not several:
                 return
-            ready = self._gets.ready(self._topics)
+            ready = self._gets.ready(self._topics, self._hold)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Final
 
 import apsw
 
 from pubsub.client.core import changes as c
+from pubsub.client.storage.tables import FORMAT_WAITING
 from pubsub.protocol.names import LATEST, format_start
 
 
@@ -46,6 +48,7 @@ def _intend(db: apsw.Connection, change: c.Intended) -> None:
         (change.topic, int(change.on), int(change.fresh)),
     )
     db.execute("delete from pubsub_starts where topic = ?", (change.topic,))
+    db.execute("delete from pubsub_retries where topic = ?", (change.topic,))
     if change.start != LATEST:
         db.execute("insert into pubsub_starts values (?, ?)", (change.topic, format_start(change.start)))
         db.execute("delete from pubsub_taken where topic = ?", (change.topic,))
@@ -75,6 +78,61 @@ def _try(db: apsw.Connection, change: c.Tried) -> None:
         "update pubsub_subscriptions set tried_log = ?, tried_offset = ?, attempts = ? where topic = ?",
         (log, offset, change.attempts, change.topic),
     )
+
+
+def _put_off(db: apsw.Connection, change: c.PutOff) -> None:
+    db.execute(
+        "insert or replace into pubsub_retries values (?, ?, ?, ?, ?, ?)",
+        (change.topic, *change.position, change.due, change.seconds, change.later),
+    )
+
+
+def _put_aside(db: apsw.Connection, change: c.PutAside) -> None:
+    values = [getattr(change, one.name) for one in fields(change)]
+    db.execute(f"insert into pubsub_later values ({', '.join('?' * len(values))})", values)  # noqa: S608
+    _refuse_older(db)
+
+
+def _refuse_older(db: apsw.Connection) -> None:
+    """Keep out releases that would not handle the waiting messages."""
+    if db.pragma("user_version") != FORMAT_WAITING:
+        db.pragma("user_version", FORMAT_WAITING)
+
+
+def _change_waiting(db: apsw.Connection, change: c.WaitingChanged) -> None:
+    db.execute(
+        "update pubsub_later set attempts = ?, later = ?, due = ?, seconds = ? where number = ?",
+        (change.attempts, change.later, change.due, change.seconds, change.number),
+    )
+
+
+def _try_waiting(db: apsw.Connection, change: c.WaitingTried) -> None:
+    db.execute("update pubsub_later set attempts = ? where number = ?", (change.attempts, change.number))
+
+
+def _end_waiting(db: apsw.Connection, change: c.WaitingEnded) -> None:
+    db.execute("delete from pubsub_later where number = ?", (change.number,))
+
+
+def _drop_waiting(db: apsw.Connection, change: c.WaitingDropped) -> None:
+    db.execute("delete from pubsub_later where topic = ?", (change.topic,))
+
+
+def _redrive(db: apsw.Connection, change: c.Redriven) -> None:
+    db.execute(
+        "insert into pubsub_later select ?2, topic, first, publisher, counter, stamp, body, coalesce(key, x''),"
+        " coalesce(headers, x''), 0, coalesce(key, x''), 0, 0, 0, 0"
+        " from pubsub_dead_letters left join pubsub_letters_beside using (id) where id = ?1",
+        (change.letter, change.number),
+    )
+    _refuse_older(db)
+    _remove_letters(db, c.LettersRemoved([change.letter]))
+
+
+def _remove_letters(db: apsw.Connection, change: c.LettersRemoved) -> None:
+    for table in ("pubsub_letters_beside", "pubsub_dead_letters", "pubsub_untold"):
+        statement = f"delete from {table} where id = ?"  # noqa: S608
+        db.executemany(statement, [(letter,) for letter in change.letters])
 
 
 def _dead_letter(db: apsw.Connection, letter: c.DeadLettered) -> None:
@@ -125,6 +183,14 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.Confirmed: _confirm,
     c.Taken: _take,
     c.Tried: _try,
+    c.PutOff: _put_off,
+    c.PutAside: _put_aside,
+    c.WaitingChanged: _change_waiting,
+    c.WaitingTried: _try_waiting,
+    c.WaitingEnded: _end_waiting,
+    c.WaitingDropped: _drop_waiting,
+    c.Redriven: _redrive,
+    c.LettersRemoved: _remove_letters,
     c.DeadLettered: _dead_letter,
     c.Told: _tell,
     c.Renewed: _renew,

@@ -23,7 +23,7 @@ from pubsub.base.database import find_damage
 from pubsub.base.wal import log_of
 from pubsub.client.storage.disk_errors import open_here, storage_errors
 from pubsub.client.storage.reading import Reading
-from pubsub.client.storage.tables import FORMAT
+from pubsub.client.storage.tables import FORMAT_WAITING
 from pubsub.errors import THIS_PROCESS, StorageError, StoreInUse, StoreNewer
 
 SECONDS: Final = 10.0
@@ -73,8 +73,8 @@ def copied(path: Path) -> Iterator[Copied]:
         try:
             with storage_errors(str(path)):
                 version = found.db.pragma("user_version")
-                if version > FORMAT:
-                    raise StoreNewer(str(path), version, FORMAT)
+                if version > FORMAT_WAITING:
+                    raise StoreNewer(str(path), version, FORMAT_WAITING)
             found.path = str(path)
             yield found
         finally:

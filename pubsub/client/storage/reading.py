@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
+from pubsub.client.core.message import RunSlice
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.errors import StoreDamaged
-from pubsub.protocol import Position
+from pubsub.protocol import Position, Run, parse_position
 from pubsub.protocol.names import Start, parse_start
+
+
+class LetterRow(NamedTuple):
+    """A dead letter without its body.
+
+    Attributes:
+        number: its number in the table.
+        first: message ID, or the first position of a range.
+        at: seconds since 1970.
+        size: bytes of body, key and headers; None for a range.
+    """
+
+    number: int
+    topic: str
+    first: str
+    key: bytes
+    at: float
+    size: int | None
 
 
 class Reading:
@@ -77,6 +96,41 @@ class Reading:
         """Return the last taken counter of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
 
+    def retries(self) -> Iterator[tuple[str, Position, float, float, int]]:
+        """Yield topic, position, due time, length of the wait, and number of attempts that are no failures."""
+        for topic, log, offset, due, seconds, later in self.db.execute(
+            "select topic, log, offset, due, seconds, later from pubsub_retries"
+        ):
+            yield topic, (log, offset), due, seconds, later
+
+    def waiting(self) -> Iterator[tuple[int, str, bytes, int, int, int, float, float]]:
+        """Yield number, topic, lane, size, attempts, later, due time and length of the wait of each, in order."""
+        yield from self.db.execute(
+            "select number, topic, lane, length(body) + length(key) + length(headers), attempts, later, due, seconds"
+            " from pubsub_later order by number"
+        )
+
+    def waiting_piece(self, number: int) -> RunSlice:
+        """Return a waiting message, as a record of the service.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with storage_errors(self.path):
+            found: list[tuple[Any, ...]] = self.db.execute(
+                "select first, publisher, counter, stamp, body, key, headers, doubtful from pubsub_later"
+                " where number = ?",
+                (number,),
+            ).fetchall()
+        if not found:
+            raise StoreDamaged(self.path, f"the waiting message {number} is gone")
+        first, publisher, counter, stamp, body, key, headers, doubtful = found[0]
+        position = parse_position(first)
+        assert position is not None
+        keys, heads = ((key,) if key else ()), ((headers,) if headers else ())
+        run = Run(*position, publisher, counter, stamp, 0, (len(body),), keys, heads)
+        return RunSlice(run, body, 0, 1, bool(doubtful))
+
     def untold(self) -> list[tuple[str, str, str, str]]:
         """Return topic, first and last position and reason of each loss that was not raised yet, oldest first."""
         return list(
@@ -86,14 +140,40 @@ class Reading:
             )
         )
 
-    def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
+    def untold_letters(self) -> set[int]:
+        """Return the numbers of the dead letters of losses that were not raised yet."""
+        return {number for (number,) in self.db.execute("select id from pubsub_untold")}
+
+    def letters(self, topic: str | None) -> list[LetterRow]:
+        """Return what is known of the dead letters of one topic, or of all, without their bodies, oldest first."""
+        found = self.db.execute(
+            "select id, topic, first, coalesce(key, x''), at,"
+            " length(body) + length(coalesce(key, '')) + length(coalesce(headers, ''))"
+            " from pubsub_dead_letters left join pubsub_letters_beside using (id)"
+            " where ?1 is null or topic = ?1 order by id",
+            (topic,),
+        )
+        return [LetterRow(*row) for row in found]
+
+    def letter_contents(self, number: int) -> tuple[bytes, bytes, bytes]:
+        """Return body, key and encoded headers of a dead letter."""
+        statement = (
+            "select body, coalesce(key, x''), coalesce(headers, x'')"
+            " from pubsub_dead_letters left join pubsub_letters_beside using (id) where id = ?"
+        )
+        found: list[tuple[Any, ...]] = self.db.execute(statement, (number,)).fetchall()
+        body, key, headers = found[0]
+        return body, key, headers
+
+    def dead_letters(self, topic: str | None, *, bodies: bool = True) -> list[tuple[Any, ...]]:
         """Return the dead letters of one topic or of all, oldest first, in the order of `DeadLettered`'s fields.
 
-        Key and headers are None for a message without either.
+        Key and headers are None for a message without either. `bodies`: read them; otherwise all are empty.
         """
+        body = "body" if bodies else "iif(body is null, null, x'')"
         return list(
             self.db.execute(
-                "select topic, first, last, publisher, counter, stamp, body, error, attempts, at, key, headers"
+                f"select topic, first, last, publisher, counter, stamp, {body}, error, attempts, at, key, headers"  # noqa: S608
                 " from pubsub_dead_letters left join pubsub_letters_beside using (id)"
                 " where ?1 is null or topic = ?1 order by id",
                 (topic,),

@@ -28,7 +28,17 @@ from pubsub.client.storage.disk_errors import open_here, row_errors, storage_err
 from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.soundness import blank_failed, check_log, check_pages
 from pubsub.client.storage.space import Space
-from pubsub.client.storage.tables import CALLS, DEAD_LETTER_METADATA, FORMAT, MIGRATIONS, STARTS, TABLES, UNTOLD
+from pubsub.client.storage.tables import (
+    CALLS,
+    DEAD_LETTER_METADATA,
+    FORMAT,
+    FORMAT_WAITING,
+    MIGRATIONS,
+    STARTS,
+    TABLES,
+    UNTOLD,
+    WAITING,
+)
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
@@ -54,6 +64,7 @@ class Store(Reading):
     Attributes:
         failed: True if the disk refused the last commit or was full; later work needs a successful commit first.
         has_room: True if the last commit failed for lack of space and may succeed now.
+        folder: its directory; None if the file system is not the machine's.
         rolled_back: True if the last failed `end` has certainly committed nothing.
 
     Raises:
@@ -79,11 +90,11 @@ class Store(Reading):
         self._look_at = 0
         self._spent = False
         """True if the reserve is used up: a put that would make the database grow is refused."""
-        self._folder = path.parent if vfs is None else None
+        self.folder = path.parent if vfs is None else None
         self._space = Space(path, CHECKPOINT_PAGES * PAGE_BYTES) if vfs is None else None
         try:
-            if self._folder is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         # Check the WAL's own header before SQLite overwrites it.
@@ -101,7 +112,7 @@ class Store(Reading):
             self._ours = True
             if vfs is None:
                 open_here.add(self._place)
-            if self._folder is not None:
+            if self.folder is not None:
                 with suppress(OSError):
                     self._pid.write_text(f"{os.getpid()}\n", encoding="ascii")
         except BaseException:
@@ -129,10 +140,10 @@ class Store(Reading):
         self.db.set_wal_hook(self._committed)
         self._level = 2
         found = self.db.pragma("user_version")
-        if found > FORMAT:
-            raise StoreNewer(self.path, found, FORMAT)
+        if found > FORMAT_WAITING:
+            raise StoreNewer(self.path, found, FORMAT_WAITING)
         check_pages(self.db, self.path, found)
-        if found and self._folder is not None and self._boot and self.state("boot") == self._boot:
+        if found and self.folder is not None and self._boot and self.state("boot") == self._boot:
             check_log(self.db, self.path, headless=self._headless)
         try:
             self._begin_life(found)
@@ -158,8 +169,7 @@ class Store(Reading):
                     for statement in MIGRATIONS[version]:
                         self.db.execute(statement)
                 self.db.execute(f"pragma user_version = {FORMAT}")
-            for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS):
-                self.db.execute(table)
+            _make_later_tables(self.db, found)
             # Assume a power cut if the last owner neither closed the file nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
@@ -168,16 +178,16 @@ class Store(Reading):
 
     def _sync_folder(self) -> None:
         """Fsync the directory, so that the file's name survives a power cut."""
-        if self._folder is None:
+        if self.folder is None:
             return
         try:
-            folder = os.open(self._folder, os.O_RDONLY)
+            folder = os.open(self.folder, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
         except OSError as error:
-            raise StorageError(str(self._folder), f"cannot be fsynced: {error.strerror}") from None
+            raise StorageError(str(self.folder), f"cannot be fsynced: {error.strerror}") from None
 
     def _set(self, pragma: str, value: str | int, *, check: bool = True) -> None:
         self.db.pragma(pragma, value)
@@ -283,7 +293,7 @@ class Store(Reading):
             # Frames of the rolled-back commit may be in the WAL, and would come back after a crash.
             if isinstance(error, apsw.FullError | apsw.IOError):
                 self.failed = True
-                if self._folder is not None:
+                if self.folder is not None:
                     blank_failed(self.db, self.path)
             self.has_room = self._made_room(error)
             if isinstance(error, apsw.Error):
@@ -391,6 +401,14 @@ class Store(Reading):
             if self._space is not None and self._ours:
                 self._space.release()  # SQLite moves the WAL at the close, and may need the space.
             self._release()
+
+
+def _make_later_tables(db: apsw.Connection, found: int) -> None:
+    """Make the tables that came after format 2; without waiting messages, the file is of that format again."""
+    for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS, *WAITING):
+        db.execute(table)
+    if found == FORMAT_WAITING and not db.execute("select count(*) from pubsub_later").get:
+        db.execute(f"pragma user_version = {FORMAT}")
 
 
 class _Commit:

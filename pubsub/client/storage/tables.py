@@ -7,6 +7,11 @@ from typing import Final
 FORMAT: Final = 2
 """2: a subscription's intent tells if it must begin at the end (`fresh`)."""
 
+FORMAT_WAITING: Final = 3
+"""3: as 2, and messages are put aside (`WAITING`). An older release must not open the file then, because it would never
+handle them. A start that finds none of them sets format 2 again (docs/explanation/retries.md, J7).
+"""
+
 TABLES: Final = (
     "create table pubsub_state (key text primary key, value) without rowid",
     "create table pubsub_outbox (counter integer primary key, topic text not null, previous integer not null,"
@@ -44,6 +49,17 @@ CALLS: Final = (
 )
 """Calls; their replies, in a table of their own so that the table of calls stays short; and the fingerprints of named
 calls with forgotten replies. An older store gets these tables too.
+"""
+WAITING: Final = (
+    "create table if not exists pubsub_later (number integer primary key, topic text not null, first text not null,"
+    " publisher text not null, counter integer not null, stamp integer not null, body blob not null,"
+    " key blob not null, headers blob not null, doubtful integer not null, lane blob not null,"
+    " attempts integer not null, later integer not null, due real not null, seconds real not null)",
+    "create table if not exists pubsub_retries (topic text primary key, log text not null, offset integer not null,"
+    " due real not null, seconds real not null, later integer not null) without rowid",
+)
+"""Messages that are put aside until their next attempt; and the wait of a topic's next message, which keeps its place.
+An older store gets these tables too. An older release ignores the second one, and tries that message at once.
 """
 DEAD_LETTER_METADATA: Final = (
     "create table if not exists pubsub_letters_beside"

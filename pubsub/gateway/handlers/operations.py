@@ -1,5 +1,7 @@
 """Requests of operators: move a topic, end a subscription, change a topic's settings, drain a server.
 
+`topic_objects` has those that create and purge topics.
+
 The caller of the gateway passes the functions (`pubsub.cli` composes them); they are the same as those of the commands.
 They take time, so each runs on a thread, OPERATIONS_MAX at once, and as many requests that look at settings.
 """
@@ -42,6 +44,12 @@ class Operations(Protocol):
     def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
         """Change a topic's settings of the version `base` (None: the present ones), and return those in force."""
 
+    def create(self, topic: str, values: Mapping[str, str | None]) -> dict[str, Any]:
+        """Create a topic: the fields of `settings`, and `new`, False if it exists with these settings."""
+
+    def purge(self, topic: str, *, unread: bool) -> dict[str, Any]:
+        """Delete the stored messages of a topic: `topic`, `records`, `unread`."""
+
     def drain(self, server: str, *, stop: bool) -> dict[str, Any]:
         """Move a server's topics away and assign no new ones to it, or undo this: `server`, `draining`."""
 
@@ -60,11 +68,17 @@ class Operating:
     async def _run(self, exchange: Exchange, function: Callable[[], dict[str, Any]]) -> Response:
         if not exchange.user.operate:
             raise Problem("not-allowed", "This token lacks the right operate.")
-        return answer(await self._facts(exchange, function, lambda user: user.operate))
+        return answer(await self.facts(exchange, function, lambda user: user.operate))
 
-    async def _facts(
+    async def facts(
         self, exchange: Exchange, function: Callable[[], dict[str, Any]], needs: Needs, kind: str = "operations"
     ) -> dict[str, Any]:
+        """Run a function on a thread and return its result.
+
+        Args:
+            needs: the right that the user must still have.
+            kind: OPERATIONS_MAX of each kind run at once.
+        """
         if self._running[kind] >= OPERATIONS_MAX:
             raise Problem("busy", f"{OPERATIONS_MAX} {kind} are running, which is the limit; try again.")
         exchange.check(needs)
@@ -95,7 +109,7 @@ class Operating:
         if not may(user):
             raise Problem("not-allowed", f"This token may not receive {topic}; it needs the right get or operate.")
         # Users who look keep no operator from an operation.
-        facts = await self._facts(exchange, lambda: self._operations.settings(user.name, topic), may, "looks")
+        facts = await self.facts(exchange, lambda: self._operations.settings(user.name, topic), may, "looks")
         return answer(facts, headers=_tag(facts["version"]))
 
     async def configure(self, exchange: Exchange) -> Response:
@@ -109,7 +123,7 @@ class Operating:
         if not exchange.user.operate:
             raise Problem("not-allowed", "This token lacks the right operate.")
         try:
-            facts = await self._facts(
+            facts = await self.facts(
                 exchange, lambda: self._operations.configure(topic, values, base), lambda user: user.operate
             )
         except OtherSettings as other:

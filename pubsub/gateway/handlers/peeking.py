@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.gateway import schemas
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.ids import message_id
@@ -35,11 +36,14 @@ class Peeking:
         self._running = 0
 
     async def get(self, exchange: Exchange) -> Response:
-        """Return messages of a topic, the newest or those after a position. No subscriber's position changes."""
+        """Return messages of a topic, the newest or those after a position. No subscriber's position changes.
+
+        A search leaves out the others of those messages.
+        """
         topic, after = check_topic(exchange.topic), exchange.request.query_params.get("after")
         if not exchange.user.may_get(topic):
             raise Problem("not-allowed", f"This token may not receive {topic}; it needs the right get.")
-        most = exchange.count("max", _RECORDS, PEEK_RECORDS_MAX)
+        most, wanted = exchange.count("max", _RECORDS, PEEK_RECORDS_MAX), _search(exchange)
         try:
             parse_position(after or "-1")
         except ValueError:
@@ -51,8 +55,16 @@ class Peeking:
             found = await asyncio.to_thread(self._peek, exchange.user.name, topic, after, most)
         finally:
             self._running -= 1
-        messages = [_beginning(one) for one in found["messages"]]
-        return answer(schemas.Peeked(topic, found["held"], messages, found["next"]))
+        messages = [_beginning(one) for one in found["messages"] if wanted(one)]
+        return answer(schemas.Peeked(topic, found["held"], messages, len(found["messages"]), found["next"]))
+
+
+def _search(exchange: Exchange) -> Callable[[dict[str, Any]], bool]:
+    """Return whether a message has the key, the body and the time that the query asks for."""
+    query = exchange.request.query_params
+    key, text = query.get("key", "").encode(), query.get("text", "").encode()
+    since, until = exchange.number("since", 0, NUMBER_MAX), exchange.number("until", NUMBER_MAX, NUMBER_MAX)
+    return lambda one: key in one["key"] and text in one["body"] and since <= one["stamp"] <= until
 
 
 def _beginning(message: dict[str, Any]) -> schemas.Beginning:

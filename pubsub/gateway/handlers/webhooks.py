@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -103,17 +104,36 @@ class Webhooks:
         async with self._clients.subscriber(one.user, one.client) as client:
             return answer(dead_letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings))
 
-    async def retry(self, exchange: Exchange) -> Response:
+    async def purge(self, exchange: Exchange) -> Response:
+        """Drop dead letters that are older than `age` seconds."""
+        one, _ = self._found(exchange)
+        if "age" not in exchange.request.query_params:
+            raise Problem("bad-request", "age is needed: the least age of the dead letters to drop, in seconds.")
+        before = time.time() - exchange.number("age", 0.0, 1e12)
+        delivery_worker = self._dispatcher.delivery_worker(one.key)
+        if delivery_worker is not None:
+            return answer(schemas.Purged(delivery_worker.purge(before)))
+        async with self._stopped(one) as mailbox:
+            return answer(schemas.Purged(dead_letters.purge(mailbox, before)))
+
+    async def redrive(self, exchange: Exchange) -> Response:
         """Deliver waiting messages now and dead letters again; an ended webhook starts again."""
+        return answer(schemas.Redriven(await self._redrive(exchange)))
+
+    async def retry(self, exchange: Exchange) -> Response:
+        """Do the same, under its earlier name."""
+        return answer(schemas.Retried(await self._redrive(exchange)))
+
+    async def _redrive(self, exchange: Exchange) -> int:
         one, hook = self._found(exchange)
         delivery_worker = self._dispatcher.delivery_worker(one.key)
         if delivery_worker is not None:
-            return answer(schemas.Retried(delivery_worker.retry()))
+            return delivery_worker.redrive()
         async with self._stopped(one) as mailbox:
             count = mailbox.client.write(lambda transaction: dead_letters.redrive(transaction, one.topic))
             one = replace(one, webhook=replace(hook, state=ACTIVE, reason=""))
             self._registry.put(one)
-        return answer(schemas.Retried(count))
+        return count
 
     @asynccontextmanager
     async def _stopped(self, one: Subscriber) -> AsyncIterator[Mailbox]:

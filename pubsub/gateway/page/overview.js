@@ -2,6 +2,7 @@
 
 import { act, ask, state } from "./asking.js";
 import { element, fill, find, link, number, plot, say, size, span, unknown } from "./draw.js";
+import { showCreate } from "./objects.js";
 
 const PAGE = 50;
 const SAMPLES = 720;
@@ -48,6 +49,7 @@ export function showLive(facts) {
   [state.operate, state.servers, state.moving] = [facts.operate, facts.servers.map((server) => server.id), facts.moving];
   const silent = facts.problem ? "Unknown: no proxy answers." : "";
   state.user = facts.user;
+  showCreate();
   say("state", facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`);
   warn(facts);
   draw(facts.history);

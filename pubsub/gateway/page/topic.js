@@ -3,10 +3,12 @@
 import { act, ask, path, state, topicShown } from "./asking.js";
 import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
 import { before, ends, far } from "./overview.js";
+import { leavePurge, showPurge } from "./objects.js";
 import { leaveSettings, showSettings } from "./settings.js";
 
 const SUBSCRIBERS = 100;
 const MESSAGES = 20;
+const SEARCHED = 100;
 let peeked = null;
 const NONE = { name: null, kind: "", after: 0, next: null };
 let letters = NONE;
@@ -28,7 +30,7 @@ function buttons(topic, row) {
   const place = element("span", "", { class: "buttons", "data-key": `webhook ${row.name}` });
   const where = `${path(topic)}/webhooks/${encodeURIComponent(row.name)}`;
   const question = `Remove webhook ${row.name}? Its undelivered messages and dead letters are dropped.`;
-  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), lettersLink("webhooks", row.name, "button", { type: "button" }), act("Remove", row.name, question, "DELETE", where));
+  place.append(act("Redrive", row.name, "", "POST", `${where}/redrive`), lettersLink("webhooks", row.name, "button", { type: "button" }), act("Purge", row.name, `Drop all dead letters of webhook ${row.name}?`, "DELETE", `${where}/dead-letters?age=0`), act("Remove", row.name, question, "DELETE", where));
   return place;
 }
 
@@ -75,6 +77,7 @@ export async function showTopic(topic) {
   say("facts", summed(facts));
   showMoves(topic, facts.owners ?? []);
   showSettings(topic, facts);
+  showPurge();
   const subscribers = facts.subscribers ?? [];
   const more = facts.subscribers_total - subscribers.length;
   say("named", more > 0 ? `${number(facts.subscribers_total)}; shown: the ${SUBSCRIBERS} with the largest backlogs` : "");
@@ -114,15 +117,24 @@ const contents = [
   ["body", (row) => (row.lost === undefined ? shown(row, "body") : code(`lost: ${row.lost}`))],
 ];
 
+// What the form of the search asks for; times as microseconds since 1970.
+function search() {
+  const wanted = Object.entries(Object.fromEntries(new FormData(find("find")))).filter(([, value]) => value);
+  return Object.fromEntries(wanted.map(([name, value]) => (["since", "until"].includes(name) ? [name, Date.parse(value) * 1000] : [name, value])));
+}
+
 async function peek(after) {
   const topic = topicShown();
-  const query = new URLSearchParams({ max: MESSAGES, ...(after && { after }) });
+  const wanted = search();
+  const searching = Object.keys(wanted).length > 0;
+  const query = new URLSearchParams({ max: searching ? SEARCHED : MESSAGES, ...(after && { after }), ...wanted });
   try {
     const found = await ask(`${path(topic)}/messages?${query}`);
     if (topicShown() !== topic) return;
     peeked = found.next;
     find("more").disabled = peeked === null;
-    say("peeked", `${number(found.held)} messages are stored; no subscriber's position has changed.`);
+    const looked = searching ? ` ${number(found.searched)} of them were searched, and ${number(found.messages.length)} found.` : "";
+    say("peeked", `${number(found.held)} messages are stored; no subscriber's position has changed.${looked}`);
     fill(find("messages"), [
       ["position", (row) => row.position], ["time", (row) => time(row.stamp)], ["publisher", (row) => row.publisher], ...contents,
     ], found.messages, "No messages.");
@@ -173,6 +185,8 @@ export function leave() {
     delete find(id).dataset.heads;
   }
   leaveSettings();
+  leavePurge();
+  find("find").reset();
   find("moves").replaceChildren();
   find("more").disabled = true;
   find("letters").hidden = true;
@@ -183,4 +197,5 @@ find("newest").onclick = () => peek();
 find("oldest").onclick = () => peek("-1");
 find("more").onclick = () => peek(peeked);
 find("more-letters").onclick = () => { letters = { ...letters, after: letters.next }; return showLetters(); };
+find("find").onsubmit = (event) => { event.preventDefault(); return peek(); };
 find("put").onsubmit = put;

@@ -89,6 +89,18 @@ def redrive(transaction: Transaction, topic: str) -> int:
     return len(numbers)
 
 
+def purge(mailbox: Mailbox, before: float) -> int:
+    """Delete the dead letters from before a time (seconds since 1970), and return their number."""
+
+    def write(transaction: Transaction) -> int:
+        letters = "FROM gateway_mail WHERE topic = ? AND letter = 1 AND due <= ?"
+        found = int(transaction.execute(f"SELECT count(*) {letters}", (mailbox.topic, before)).get)
+        transaction.execute(f"DELETE {letters}", (mailbox.topic, before))
+        return found
+
+    return mailbox.client.write(write)
+
+
 def count(mailbox: Mailbox) -> int:
     rows = mailbox.client.read("SELECT count(*) FROM gateway_mail WHERE topic = ? AND letter = 1", (mailbox.topic,))
     return int(rows[0][0])

@@ -201,7 +201,14 @@ class DeliveryWorker(Due[Delivery]):
         self.dead_letters += 1
         self._lanes.done(delivery)
 
-    def retry(self) -> int:
+    def purge(self, before: float) -> int:
+        """Drop the dead letters from before a time (seconds since 1970), and return their number."""
+        purged = dead_letters.purge(self.mailbox, before)
+        self.dead_letters -= purged
+        self._room.set()
+        return purged
+
+    def redrive(self) -> int:
         """Try waiting messages now and dead letters after them. Return the number of both."""
 
         def redrive(transaction: Transaction) -> int:

@@ -30,6 +30,7 @@ from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import LogId, Number, Span
@@ -179,7 +180,13 @@ class Ordered(_Part):
     order: LogId
 
 
-Part = Described | Configured | Removed | Ordered | Batches | Staged | Watermark | Last | Subscriptions
+class Purged(_Part):
+    """The places up to which the topic's logs are purged. A release before them refuses the topic."""
+
+    purged: dict[LogId, Places]
+
+
+Part = Described | Configured | Removed | Ordered | Purged | Batches | Staged | Watermark | Last | Subscriptions
 
 
 class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -228,7 +235,7 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
 
 def needs(topic: Topic) -> int:
     """Return the form of chunks that the receiver of a topic must read."""
-    return 1 if topic.settings == DEFAULTS and not topic.compacted else READS
+    return 1 if topic.settings == DEFAULTS and not (topic.compacted or topic.purged) else READS
 
 
 def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int) -> Iterator[Part]:
@@ -242,6 +249,8 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
         yield Removed(said.removal, said.compacted)
     if said.order and form >= READS:
         yield Ordered(said.order)
+    if said.purged:
+        yield Purged(said.purged)
     for log in topic.logs.values():
         yield from _batches(log, reader, publishers)
     for stage in topic.stages.values():
@@ -346,6 +355,8 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             moving.removal, moving.compacted = part.removal, part.compacted
         case Ordered():
             moving.order = part.order
+        case Purged():
+            moving.purged = part.purged
         case Watermark():
             moving.watermarks.setdefault(part.number, {}).update(part.counters)
         case Last():

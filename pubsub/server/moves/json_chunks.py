@@ -51,6 +51,8 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"removal": to_builtins(part.removal), "compacted": to_builtins(part.compacted)}
         case "Ordered":
             return {"order": part.order}
+        case "Purged":  # As above.
+            return {"purged": to_builtins(part.purged)}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -108,6 +110,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Removed", removal, compacted]
         case {"order": order}:
             part = ["Ordered", order]
+        case {"purged": places}:
+            part = ["Purged", places]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

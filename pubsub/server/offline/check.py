@@ -49,6 +49,7 @@ from pubsub.server.storage.schema import APPLICATION_ID, DESCRIBING, FILE, FORMA
 from pubsub.server.storage.staged import body_of
 from pubsub.server.topic.compacted import Parts, count_left, miscounted, outside
 from pubsub.server.topic.notes import HELD, STALE
+from pubsub.server.topic.purges import unread_place
 from pubsub.server.topic.topic import Log, Topic
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
@@ -314,10 +315,11 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
     """Check every batch of a log. After an unreadable batch, continue with the next readable one."""
     base = log.number << OFFSET_BITS
     end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
-    # Settings that drop let bodies go although a subscriber has not received them.
     parts = topic.compacted.get(log.id, ())
     left = [0] * len(parts)
+    # Settings that drop, and purges, let bodies go although a subscriber has not received them.
     place, floor = log.low, OFFSET_MAX if topic.settings.dropped else topic.floors().get(log.id, OFFSET_MAX)
+    floor = max(floor, unread_place(topic, log.id))
     for _ in range(PROBLEMS_MAX):
         torn = False
         for row in _rows(db, base | place, base | end):

@@ -17,7 +17,7 @@ separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
-    order          ID COUNT CLIENT/STORE COUNTER STAMP [spare] [lost]
+    order          ID COUNT CLIENT/STORE COUNTER STAMP [purged] [spare] [lost]
 
 * `position` is the last acknowledged position of the subscriber.
 * `waiting` is the backlog, in order: ranges of one log each, both ends included, the second one by its offset. A `?`
@@ -25,6 +25,7 @@ separated by single spaces:
 * A line of `order` is a run of messages that were put together: COUNT consecutive offsets and counters, in the order in
   which a new subscriber would read them.
 * `spare` marks a second copy. A merge keeps it for subscribers that are to receive the messages from that log.
+* `purged` marks lost messages that an operator purged before a subscriber acknowledged them.
 * `lost` marks messages that cannot be read any more. They have no files, and their publisher is `-` if even their row
   is gone.
 
@@ -72,6 +73,7 @@ from pubsub.server.topic.compacted import outside
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
+from pubsub.server.topic.purges import Places, unread_place, without_purged
 from pubsub.server.topic.removal import NOTHING
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import ALWAYS, Span
@@ -183,7 +185,7 @@ def _root(source: Path) -> Path:
 def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Path) -> int:
     messages = folder / "messages"
     messages.mkdir(parents=True)
-    visible = list(_ranges(store, topic, topic.history))
+    visible = list(_ranges(store, topic, without_purged(topic)))
     spare = _left_over(topic, visible)
     count = 0
     with (folder / "order").open("w", encoding="ascii") as order:
@@ -243,6 +245,7 @@ def _export_range(
 ) -> Iterator[tuple[str, int]]:
     """Write the messages of a range. Yield a line of `order` for each run, with its number of files."""
     log, place, stop = found
+    purged = unread_place(topic, log)
     for batch in store.reader.batches(topic.logs[log].number, place, stop):
         if batch.offset > place:
             yield from _missing(topic, log, place, batch.offset)
@@ -252,13 +255,15 @@ def _export_range(
             continue
         known = 0 < batch.publisher < len(publishers)
         publisher, counter = (publishers[batch.publisher], batch.counter) if known else (NOBODY, 1)
-        bodies = _bodies(batch) if known else None
+        gone = batch.offset + batch.count <= purged
+        bodies = _bodies(batch) if known and not gone else None
         if bodies is not None:
             for offset in range(place, last):
                 (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
             write_metadata(batch.body or b"\0\0", batch.offset, messages.parent, log, range(place, last))
         counter += place - batch.offset if known else 0
-        yield _line(log, place, last - place, publisher, counter, batch.stamp), 0 if bodies is None else last - place
+        line = _line(log, place, last - place, publisher, counter, batch.stamp) + (" purged" if gone else "")
+        yield line, 0 if bodies is None else last - place
         place = last
     if place < stop:
         yield from _missing(topic, log, place, stop)
@@ -338,7 +343,7 @@ class _Import:
         self._next_topic, self._next_log = number + 1, log + 1
         log_id = token_hex(8)
         self._store.apply([c.LogOpened(log, log_id, number)])
-        offsets, history, end = self._order(folder, log, log_id)
+        offsets, history, end = self._order(folder, number, log, log_id)
         # No proxy knows that the topic is here, so answers about it wait for its witnesses.
         self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
         settings, removal = read_kept(folder)
@@ -360,14 +365,14 @@ class _Import:
             self._store.apply([c.PublisherSeen(number, name)])
         return number
 
-    def _order(self, folder: Path, log: int, log_id: str) -> tuple[_Offsets, tuple[Span, ...], int]:
+    def _order(self, folder: Path, topic: int, log: int, log_id: str) -> tuple[_Offsets, tuple[Span, ...], int]:
         """Read all runs. Return their new positions, the history without spare messages, and the end of the log."""
         path, offsets = folder / "order", _Offsets()
-        end, total, stamp, spare_from = 1, 0, ALWAYS + 1, 0
+        end, total, stamp, spare_from, purged = 1, 0, ALWAYS + 1, 0, 1
         for words in lines_of(path):
             flags = set(words[5:])
             position = parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
-            if position is None or not flags <= {"spare", "lost"} or len(words) > 7:
+            if position is None or not flags <= {"spare", "lost", "purged"} or len(words) > 8:
                 raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
             count, counter, put_at = (number_in(path, word) for word in (words[1], words[3], words[4]))
             if (
@@ -394,8 +399,11 @@ class _Import:
             )
             offsets.add(*position, count, end, here)
             end, total = end + here, total + (0 if body is None else len(body))
+            purged = end if "purged" in flags and purged == end - here else purged
             self.count += 0 if body is None else count
         offsets.sort()
+        if purged > 1:  # Purged messages behind others are lost without that reason.
+            self._store.apply([c.TopicPurged(topic, log_id, Places(purged, purged))])
         history = (Span(log_id, 1, spare_from), Span(log_id, end)) if spare_from else (Span(log_id, 1),)
         return offsets, tuple(span for span in history if span.high != 1), end
 

@@ -3,6 +3,7 @@
     held back            unavailable, until an operator decides about this copy of the store
     frozen               moved: the topic is under transfer to another server
     no longer here       moved: the proxy that forwarded the request may not know that yet
+    not created yet      unavailable, if only an operator creates topics and the request would create one
     a limit is reached   full, with the limit's name
     a service's topic    full: a call without a subscribed worker, or a second client that wants to be the worker
                          (docs/clients.md, *Calls that happen once*)
@@ -19,11 +20,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from pubsub.base.limits import OFFSET_MAX
-from pubsub.protocol.messages import Outcome, Put
+from pubsub.protocol.messages import Configure, Get, Outcome, Put, Read, Settings
 from pubsub.protocol.names import is_service_topic
+from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
-from pubsub.server.state.state import State
+from pubsub.server.state.state import Request, State
 from pubsub.server.topic.consumers import KEY, Session
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -31,6 +33,17 @@ from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
 
 ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
 """Limits on a topic's contents that stages count towards."""
+
+
+NOT_CREATED: Final = "only_an_operator_creates_topics,_and_this_server_does_not_hold_this_one"
+
+
+def _creates(request: Request) -> bool:
+    """Return True if a request creates its topic, and only an operator's may."""
+    if request.topic.startswith("$"):
+        return False
+    reads = isinstance(request, Get | Read | Settings | Purge)
+    return not (reads or (isinstance(request, Configure) and request.create))
 
 
 def _workers(topic: Topic) -> Iterator[str]:
@@ -48,8 +61,12 @@ class Admission:
     def __init__(self, state: State, proxies: Proxies) -> None:
         self._state, self._proxies = state, proxies
 
-    def rejects(self, origin: Origin, name: str) -> bool:
-        """Answer a request for a topic that is not served here now; return False if the topic is served."""
+    def rejects(self, origin: Origin, name: str, request: Request | None = None) -> bool:
+        """Answer a request for a topic that is not served here now; return False if the topic is served.
+
+        Args:
+            request: one that may create the topic; None: one that does not.
+        """
         state = self._state
         if state.stale or name in state.held:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason=state.why_held_back(name))
@@ -60,6 +77,10 @@ class Admission:
         gone = topic is None and self._proxies.may_take_for_holder(origin.link, name, state.left)
         if gone or (topic is not None and topic.frozen):
             state.replies.answer(origin, Outcome.MOVED)
+            return True
+        if topic is None and request is not None and not state.settings.topics_auto and _creates(request):
+            # The proxy knows whether another server holds the topic, and refuses the request if none does.
+            state.replies.answer(origin, Outcome.UNAVAILABLE, reason=NOT_CREATED)
             return True
         return False
 

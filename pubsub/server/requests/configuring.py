@@ -3,6 +3,7 @@
     CONFIGURE   made of the settings in force, `base`     → success, and the settings are on the disk
                 this request was carried out before       → success
                 made of others                            → superseded, with the settings in force
+                to create a topic that exists             → superseded, with the settings in force
     SETTINGS                                              → success, with the settings in force
 
 Both answers have them in the body. A topic that is not held has the defaults, and CONFIGURE creates it.
@@ -54,7 +55,7 @@ class Configuring:
         if not request.version or settings.made_from(request.version):
             known = bool(request.version)
             self._answer(origin, request.topic, Outcome.SUCCESS if known else Outcome.REFUSED)
-        elif request.base != settings.version:
+        elif request.base != settings.version or (request.create and topic is not None):
             self._answer(origin, request.topic, Outcome.SUPERSEDED)
         elif rejection := self._admission.settings(topic):
             state.replies.answer(origin, Outcome.FULL, reason=rejection)

@@ -22,6 +22,7 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import OR
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
+from pubsub.server.topic.purges import unread_place
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic
@@ -54,7 +55,7 @@ def _seconds(settings: Settings) -> float | None:
 def _kept_bytes(state: State, topic: Topic) -> int | None:
     stored = 0
     for log in topic.logs.values():
-        low = max(log.low, log.bare)
+        low = max(log.low, log.bare, unread_place(topic, log.id))
         try:
             before = None if low >= log.end else state.total_before(log, low)
         except StoreDamaged:

@@ -246,7 +246,7 @@ class Reads:
 
     def _spans(self, topic: Topic, read: Read) -> tuple[Span, ...]:
         """Return the history, without batches that were let go before the reader came."""
-        if topic.settings is DEFAULTS:
+        if topic.settings is DEFAULTS and not topic.purged:
             return topic.history
         return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 

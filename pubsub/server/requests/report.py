@@ -15,6 +15,7 @@ from pubsub.server.ownership.stores import Stores
 from pubsub.server.requests.kept import kept
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
+from pubsub.server.topic.purges import shown_records
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -168,7 +169,7 @@ def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, A
     return {
         "log": topic.open.id,
         "logs": len(topic.logs),
-        "records": sum(log.end - log.unknown - log.low for log in topic.logs.values()),
+        "records": shown_records(topic),
         "bytes": topic.waiting_bytes,
         "publishers": len(topic.last),
         "others": sorted(topic.contested_by),

@@ -15,7 +15,8 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
-from pubsub.protocol.names import format_holder, parse_holder
+from pubsub.protocol.names import format_holder, is_letters_topic, parse_holder
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.long_polls import LongPolls
 from pubsub.server.state.measures import Measures
@@ -27,13 +28,15 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.policy import Policy
+from pubsub.server.topic.purges import unread_place
+from pubsub.server.topic.settings import LETTERS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 if TYPE_CHECKING:
     from random import Random
 
-Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish | Configure | Settings
+Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish | Configure | Settings | Purge
 """The requests of clients about a topic, the most frequent first."""
 
 REPAIRING: Final = "a_damaged_batch_is_asked_of_the_other_member"
@@ -156,7 +159,7 @@ class State:
         topic.waiting_bytes, topic.measured_total = 0, topic.open.total
         for log_id, floor in topic.floors().items():
             log = topic.logs[log_id]
-            floor = max(floor, log.bare)  # noqa: PLW2901 - dropped batches take no room.
+            floor = max(floor, log.bare, unread_place(topic, log_id))  # noqa: PLW2901 - these take no room.
             try:
                 before = None if floor >= log.end else self.total_before(log, floor)
             except StoreDamaged:
@@ -211,6 +214,8 @@ class State:
             # therefore recorded as a holder.
             receiver, given = parse_holder(self.given[name].partition(",")[0])
             self.contest(topic, given, receiver)
+        if is_letters_topic(name):
+            topic.configure(LETTERS)
         self.announce(name, log.id)
         return topic
 

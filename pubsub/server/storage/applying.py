@@ -16,6 +16,7 @@ from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, write_parts, write_removal, write_settings, write_spans
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
+from pubsub.server.topic.purges import NOWHERE
 
 
 def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -239,7 +240,7 @@ class Applying:
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        tables = ("last", "topic_settings", "removal", "topic_order", "subscription", "rival")
+        tables = ("last", "topic_settings", "removal", "topic_order", "purge", "subscription", "rival")
         for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
@@ -274,6 +275,13 @@ class Applying:
         self.db.execute(
             "insert or replace into topic_settings values (?,?)", (change.topic, write_settings(change.settings))
         )
+
+    def _purged(self, change: c.TopicPurged) -> None:
+        if change.purged == NOWHERE:
+            self.db.execute("delete from purge where topic = ? and log = ?", (change.topic, change.log))
+            return
+        row = change.topic, change.log, change.purged.kept, change.purged.unread
+        self.db.execute("insert or replace into purge values (?,?,?,?)", row)
 
     def _subscription(self, change: c.SubscriptionChanged) -> None:
         log, acknowledged = change.acknowledged
@@ -357,6 +365,7 @@ class Applying:
         c.OrderChanged: lambda self, x: self.db.execute(
             "insert or replace into topic_order values (?,?)", (x.topic, x.order)
         ),
+        c.TopicPurged: _purged,
         c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,
         c.BatchRepaired: _repair,

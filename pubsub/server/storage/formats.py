@@ -14,7 +14,6 @@ temporary views. They exist only in its connection, and hide the tables of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import apsw
@@ -33,6 +32,14 @@ ADDED: Final = (
     " spine text not null, reason text not null, stamp integer not null)",
 )
 """Tables that a store of format 1 or 2 may lack."""
+
+
+LATER: Final = (
+    "create table if not exists purge (topic integer, log text, kept integer not null, unread integer not null,"
+    " primary key (topic, log)) without rowid",
+    *ADDED_TO_FORMAT,
+)
+"""Tables that a store of any format may lack, this one included."""
 
 
 def _state(column: str) -> str:
@@ -73,7 +80,7 @@ VIEWS: Final = (
 
 
 def migrate(db: apsw.Connection, found: int) -> None:
-    """Convert a store to this format, durably, if it has an earlier one.
+    """Convert a store to this format, durably, if it has an earlier one, and add the tables that it lacks.
 
     Args:
         db: the writing connection; the store is not damaged.
@@ -82,20 +89,11 @@ def migrate(db: apsw.Connection, found: int) -> None:
     Raises:
         apsw.Error: the store keeps its format.
     """
-    if found < FORMAT:
+    wanted = [statement for statement in LATER if _lacks(db, statement)] + list(MIGRATION if found < FORMAT else ())
+    if wanted:
         with db:
-            for statement in (*MIGRATION, *ADDED_TO_FORMAT):
+            for statement in wanted:
                 db.execute(statement)
-    elif missing := _missing(db, ADDED_TO_FORMAT):
-        with db:
-            for statement in missing:
-                db.execute(statement)
-
-
-def _missing(db: apsw.Connection, statements: Iterable[str]) -> list[str]:
-    """Return the statements that make the tables which a store lacks."""
-    tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
-    return [statement for statement in statements if statement.split()[5] not in tables]
 
 
 def show(db: apsw.Connection, found: int) -> None:
@@ -108,8 +106,14 @@ def show(db: apsw.Connection, found: int) -> None:
         db: a connection, which may be for reading only.
         found: the store's format.
     """
-    for statement in _missing(db, (*ADDED, *ADDED_TO_FORMAT) if found < FORMAT else ADDED_TO_FORMAT):
-        db.execute(statement.replace("create table", "create temp table", 1))
-    if found < FORMAT:
-        for statement in VIEWS:
-            db.execute(statement)
+    for statement in (*LATER, *(ADDED if found < FORMAT else ())):
+        if _lacks(db, statement):
+            db.execute(statement.replace("create table", "create temp table", 1))
+    for statement in VIEWS if found < FORMAT else ():
+        db.execute(statement)
+
+
+def _lacks(db: apsw.Connection, statement: str) -> bool:
+    """Return True if a store lacks the table that a statement creates."""
+    name = statement.split()[5]
+    return not list(db.execute("select 1 from sqlite_schema where type = 'table' and name = ?", (name,)))

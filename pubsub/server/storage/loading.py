@@ -21,6 +21,7 @@ from pubsub.server.storage.schema import RESTORED, read_parts, read_removal, rea
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
@@ -153,6 +154,8 @@ class Loading:
         topic.removal = self._removal(number, title)
         topic.compacted = self._compacted(logs, title)
         topic.order = next((log for (log,) in self._rows("select log from topic_order where topic = ?", (number,))), "")
+        purges = list(self._rows("select log, kept, unread from purge where topic = ?", (number,)))
+        topic.purged = {log: Places(kept, unread) for log, kept, unread in purges}
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
@@ -174,6 +177,8 @@ class Loading:
             numbers |= set(map(type, counters)) | set(map(type, counters.values()))
         texts = {type(text) for text in (topic.name, topic.frozen, *topic.merged, *topic.ended)}
         texts |= {type(text) for rival in topic.contested.items() for text in rival}
+        texts |= {type(log) for log, _, _ in purges}
+        numbers |= {type(number) for _, *row in purges for number in row}
         self._check_types(topic.name, numbers, texts)
         return topic
 
@@ -299,8 +304,18 @@ class Loading:
         A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
         log with a number that other tables refer to would continue another one's counters and batches.
         """
-        referring = ("last", "topic_settings", "removal", "topic_order", "subscription", "log", "rival", "stage")
-        columns = [("topic", "id"), ("quarantined_topic", "id"), *((table, "topic") for table in referring)]
+        referring = (
+            "last",
+            "topic_settings",
+            "removal",
+            "topic_order",
+            "purge",
+            "subscription",
+            "log",
+            "rival",
+            "stage",
+        )
+        columns = [("topic", "id"), ("quarantined_topic", "id"), *((table, "topic") for table in (*referring, "stage"))]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.
         damaged = max(self.reader.damaged, default=0)

@@ -51,6 +51,8 @@ SCHEMA: Final = (
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
     "create table topic_settings (topic integer primary key, settings text not null)",
     *ADDED,
+    "create table purge (topic integer, log text, kept integer not null, unread integer not null,"
+    " primary key (topic, log)) without rowid",
     "create table rival (topic integer, log text, server text not null, primary key (topic, log)) without rowid",
     "create table quarantined_topic (id integer primary key, name text not null, open_log integer not null,"
     " history text not null, reason text not null, stamp integer not null)",
@@ -66,6 +68,7 @@ DESCRIBING: Final = (
     "removal",
     "compacted",
     "topic_order",
+    "purge",
     "log",
     "publisher",
     "last",

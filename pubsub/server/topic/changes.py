@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
@@ -209,6 +210,14 @@ class OrderChanged(_Change):
 
     topic: Number
     order: str
+
+
+class TopicPurged(_Change):
+    """A log of a topic is purged up to these places; (0, 0): its purge is forgotten."""
+
+    topic: Number
+    log: str
+    purged: Places
 
 
 class SubscriptionChanged(_Change):
@@ -404,6 +413,7 @@ Change = (
     | SettingsChanged
     | RemovalChanged
     | OrderChanged
+    | TopicPurged
     | SubscriptionChanged
     | BatchQuarantined
     | BatchRepaired

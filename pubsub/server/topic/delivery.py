@@ -24,6 +24,7 @@ from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.compacted import outside
+from pubsub.server.topic.purges import PURGED
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -104,7 +105,7 @@ class Answer:
         last: the position of the last record, or the last lost position.
         stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
         total: with SUCCESS, the bytes of the log before the last batch.
-        reason: with LOST, DROPPED if settings of the topic let the records go; otherwise "".
+        reason: with LOST, DROPPED if settings of the topic let the records go, PURGED if an operator did; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
         repairable: with LOST, the damaged batch that the other member may repair; None if there is none.
@@ -139,6 +140,7 @@ class _Walk:
         self._records_left = min(records, BATCH_RECORDS_MAX)
         self._bytes_max = size
         self._batches_left = BATCHES_MAX
+        self._purged = {log: places.unread for log, places in topic.purged.items()} if topic.purged else None
         self.builder = RecordsBuilder()
         self.last: Position | None = None
         self.stamp = self.total = 0
@@ -206,16 +208,19 @@ class _Walk:
         first = max(place, batch.offset + held)
         if first >= stop:
             return stop
-        body = batch.body
-        if self.lost is not None and (body is not None or batch.damaged):
+        body, damaged = batch.body, batch.damaged
+        purged = self._purged is not None and batch.offset + batch.count <= self._purged.get(span.log, 0)
+        if purged:
+            body, damaged = None, False
+        if self.lost is not None and (body is not None or damaged):
             raise _Full
         if body is None or not is_sound(batch, body, self._publishers):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
-            self.repairable = (log.number, batch.offset) if body is not None or batch.damaged else None
-            self.reason = DROPPED if self.repairable is None and self._topic.settings.dropped else ""
+            self.repairable = (log.number, batch.offset) if body is not None or damaged else None
             if body is None and self.repairable is None:
-                return self._let_go(span.log, first, stop)
+                dropped = DROPPED if self._topic.settings.dropped else ""
+                return self._let_go(span.log, first, stop, PURGED if purged else dropped)
             self._lose(span.log, first, stop)
         assert body is not None  # `_lose` has ended the pass.
         self._goes_with(span)
@@ -257,10 +262,12 @@ class _Walk:
             self.lost = ((log, first), (log, stop - 1))
         raise _Full
 
-    def _let_go(self, log: str, first: int, stop: int) -> int:
+    def _let_go(self, log: str, first: int, stop: int, reason: str) -> int:
         """Report a batch without bytes as lost, in one answer with those before it. Return the offset after it."""
-        if self.builder.records or (self.lost is not None and self.lost[1] != (log, first - 1)):
+        joins = self.lost is None or (self.lost[1] == (log, first - 1) and self.reason == reason)
+        if self.builder.records or not joins:
             raise _Full
+        self.reason = reason
         self.lost = ((log, first) if self.lost is None else self.lost[0], (log, stop - 1))
         return stop
 

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from pubsub.server.topic.compacted import Parts
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
@@ -63,6 +64,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "removal": _EVERYWHERE,
     "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
     "order": _BETWEEN_STORES,
+    "purged": _BETWEEN_STORES,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
@@ -93,6 +95,7 @@ class Description:
     removal: Removal = NOTHING
     compacted: dict[str, Parts] = field(default_factory=dict)
     order: str = ""
+    purged: dict[str, Places] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -115,6 +118,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         removal=topic.removal,
         compacted=dict(topic.compacted),
         order=topic.order,
+        purged=dict(topic.purged),
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -154,6 +158,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         removal=said.removal,
         compacted=dict(said.compacted),
         order=said.order,
+        purged=dict(said.purged),
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

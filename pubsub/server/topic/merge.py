@@ -185,6 +185,8 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
             if log.id in other.compacted:
                 topic.compacted = {**topic.compacted, log.id: other.compacted[log.id]}
             topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
+    for log_id in sorted(other.purged.keys() & topic.logs.keys()):
+        topic.purge(log_id, other.purged[log_id])
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
     if removal == LET_GO and any(log.low > 1 for log in topic.logs.values()):

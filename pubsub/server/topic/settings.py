@@ -107,6 +107,9 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
 
 DEFAULTS: Final = Settings()
 
+LETTERS: Final = Settings(keep=(Amount(age=14 * 24 * 3600 * 1_000_000),))
+"""Settings of a new topic of dead letters, which needs no subscriber: each letter stays for 14 days after its put."""
+
 
 def merged(mine: Settings, its: Settings) -> Settings:
     """Return the settings of a topic that two holders have as one from now on."""

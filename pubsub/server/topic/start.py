@@ -26,6 +26,7 @@ from pubsub.protocol.topic_settings import NONE
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.places import begun
+from pubsub.server.topic.purges import hidden_below
 from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.shown import Budget, backwards
 from pubsub.server.topic.spans import ALWAYS, Span, find
@@ -112,8 +113,9 @@ def with_bodies(topic: Topic, spans: Iterable[Span], reader: BatchReader, *, but
 
     Their rows are left for subscribers that were subscribed before. A new reader gets no report of their loss.
     """
+    hidden = hidden_below(topic)
     return tuple(
-        span.from_offset(max(span.low, first_with_body(reader, topic.logs[span.log])))
+        span.from_offset(max(span.low, first_with_body(reader, topic.logs[span.log]), hidden.get(span.log, 0)))
         if span.log in topic.logs and span.log != but
         else span
         for span in spans

@@ -33,6 +33,7 @@ from pubsub.server.topic.changes import (
     RemovalChanged,
     SettingsChanged,
     TopicContested,
+    TopicPurged,
     TopicSettled,
 )
 from pubsub.server.topic.compacted import Parts
@@ -40,6 +41,7 @@ from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
+from pubsub.server.topic.purges import NOWHERE, Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
@@ -124,6 +126,7 @@ class Topic:
         removal: whether records went, and the tombstones among them.
         compacted: the parts of each log from which compaction removed records, by the log's ID.
         order: ID of the log with which the order of the history began; "": it is the open log.
+        purged: by log, the places up to which an operator purged it.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -151,6 +154,7 @@ class Topic:
     removal: Removal = NOTHING
     compacted: dict[str, Parts] = field(default_factory=dict)
     order: str = ""
+    purged: dict[str, Places] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -260,6 +264,20 @@ class Topic:
         if order != self.order:
             self.order = order
             self.dirty.row(self.name, OrderChanged(self.number, order))
+
+    def purge(self, log: str, places: Places) -> bool:
+        """Record up to where a log is purged; return False if it was purged as far before."""
+        before = self.purged.get(log, NOWHERE)
+        after = before.with_both(places)
+        if after != before:
+            self.purged[log] = after
+            self.dirty.row(self.name, TopicPurged(self.number, log, after))
+        return after != before
+
+    def forget_purge(self, log: str) -> None:
+        """Forget up to where a log was purged, because no message below that place is stored any more."""
+        if self.purged.pop(log, None) is not None:
+            self.dirty.row(self.name, TopicPurged(self.number, log, NOWHERE))
 
     # Other holders
 

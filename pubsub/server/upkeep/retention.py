@@ -39,6 +39,7 @@ from pubsub.server.topic.changes import (
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.places import cut
+from pubsub.server.topic.purges import kept_places, unread_place
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.compaction import Compaction
@@ -221,10 +222,12 @@ class Retention:
     def _examine(self, topic: Topic, now: float) -> None:
         stamp, settings = self._state.stamps.reading(now), topic.settings
         old = topic.policy.lets_go_until(stamp)
-        if settings.dropped:
+        if settings.dropped or topic.purged:
             self._know_bare(topic)
         floors, stored = topic.floors(), self._stored(topic)
         kept = None if settings.keep == (NONE,) else released(topic, settings.keep, stamp, self._state.reader)
+        if kept is not None and topic.purged:
+            kept = kept_places(topic, kept)
         limits = stored if kept is None else {log: min(kept[log], end) for log, end in stored.items()}
         cuts: dict[str, int] = {}
         again: list[float] = []
@@ -244,7 +247,7 @@ class Retention:
                 )
                 due = max(oldest[0][2] - old, kept_until - stamp) / MICROSECONDS
                 again.append(now + max(LOOK_SECONDS, due))
-        drops = self._drops(topic, limits, stamp, old) if settings.drops else {}
+        drops = self._drops(topic, limits, stamp, old) if settings.drops or topic.purged else {}
         if cuts or drops:
             asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts, drops)
             if not self._sole_owner.ask(topic.name, asked):
@@ -277,7 +280,8 @@ class Retention:
         reader, out = self._state.reader, {}
         dropped = released(topic, topic.settings.drop, stamp, reader)
         for log in topic.logs.values():
-            place = cut(reader, log, min(dropped[log.id], limits[log.id]), old)
+            goes = max(dropped[log.id], unread_place(topic, log.id))
+            place = cut(reader, log, min(goes, limits[log.id]), old)
             if place > max(log.low, log.bare):
                 out[log.id] = place
         return out
@@ -378,6 +382,8 @@ class Retention:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
+        if log.id in topic.purged and (log.id not in topic.logs or low >= topic.purged[log.id].kept):
+            topic.forget_purge(log.id)
         out += [WatermarkDropped(watermark) for watermark in drop_unused_watermarks(topic)] if topic.watermarks else []
         return out
 

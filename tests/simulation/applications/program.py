@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.client.core.subscription import PURGED
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
 from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.retrying import Retries
 from tests.simulation.world import World
 
 GIVING_UP = {"abandon", "put back"}
@@ -92,9 +94,14 @@ class Program:
         self.habits = draw(world.random, self.name, gives_up=bool(GIVING_UP & world.fate.faults.keys()))
         if world.fate.iterates:
             self.habits = replace(self.habits, **ITERATES)
+        if world.fate.retries:
+            # Only `process` takes messages that were put aside, so a program that ends with `get` puts none aside.
+            beside = ["get" if self.habits.by_get else way for way in self.habits.beside]
+            self.habits = replace(self.habits, bare=False, beside=beside)
         self.life = self.replicas = self.count = 0
         self.copied = 0.0
         self.finishing = False
+        self.retries = Retries(self)
 
     def next(self, action: Callable[[], None]) -> None:
         """Have a thread go on after it has thought for a while."""
@@ -153,6 +160,11 @@ class Program:
             if not self.life:
                 self.history.violate(f"{self.name}: {error}")
             self._renew()
+        elif isinstance(error, DataLoss) and error.reason == PURGED:
+            self.node.compare()
+            if not self.history.purges.covers(error):
+                self.history.violate(f"{self.name} is told of a purge that nobody asked for: {error}")
+            self._lack(error)
         elif isinstance(error, DataLoss) and self._may_lack(error):
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
@@ -172,12 +184,14 @@ class Program:
 
     def _lack(self, error: DataLoss) -> None:
         reading = self.reading(error.topic)
-        if reading.lost.get(error.first) == self.node.life:
+        # A client that a signal cut off raises the last loss again when it is opened again.
+        if reading.lost.get(error.first) == self.node.life and error.reason != PURGED:
             self.history.violate(f"{self.name} is told twice: {error}")
-        elif error.first not in reading.lost and self.world.fate.tight:
+        elif error.first not in reading.lost and (self.world.fate.tight or error.reason == PURGED):
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
             reading.excused += last - first + 1
         reading.lost[error.first] = self.node.life
+        reading.purged = reading.purged or error.reason == PURGED
 
     def _renew(self) -> None:
         self.directory_replaced(self.copied)

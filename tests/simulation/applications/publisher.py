@@ -13,6 +13,7 @@ from pubsub.errors import InDoubt, StateCopied, StorageError
 from tests.simulation.applications.program import Program
 from tests.simulation.clients import Call, Cancelled, HandlerError
 from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, Put
+from tests.simulation.retrying import key_of
 
 FAREWELL_SECONDS = 1.5
 """After the last fault: when a last message is put to each topic."""
@@ -101,6 +102,13 @@ class Publisher:
         source = (self.name, self.program.life, thread)
         return self.history.put(Put(f"{self.name}:{index}", source, index, topic, self.world.now, group=group))
 
+    def _keys(self, puts: list[Put]) -> list[bytes]:
+        """The keys of puts; none in most runs."""
+        if self.program.retries.on:
+            for put in puts:
+                put.key = key_of(put.index)
+        return [put.key for put in puts]
+
     def _move(self, put: Put, state: str) -> None:
         if put.state not in {EXCUSED, ABORTED, ACKED}:
             put.state = state
@@ -131,9 +139,10 @@ class Publisher:
             self.program.next(partial(self._publish, thread))
 
         bodies, calls = [put.body.encode() for put in puts], self.node.calls.puts
-        flow: Any = calls.put_many(topic, bodies, None, None, wait)
+        keys = self._keys(puts)
+        flow: Any = calls.put_many(topic, bodies, None, None, wait, keys if any(keys) else ())
         if count == 1 and wait:
-            flow = self.node.calls.puts.put(topic, bodies[0], b"", None, None)
+            flow = self.node.calls.puts.put(topic, bodies[0], keys[0], None, None)
         self.node.call(flow, then)
 
     def _put_at_once(self, topic: str, count: int, thread: str) -> None:

@@ -17,6 +17,10 @@ class Records:
         self.program, self.taking, self.history = program, taking, program.history
         self._letters: dict[str, set[str]] = {}
         """Bodies of dead letters, by topic."""
+        self.handled: list[tuple[str, str]] = []
+        """Topic and body of all handled messages, in order."""
+        self._aside: list[Seen] = []
+        """Those of them that were put aside before: they keep no order with the others."""
 
     def collect(self) -> None:
         """Read the tables, as they are on the disk now."""
@@ -30,12 +34,15 @@ class Records:
             tables = {table for (table,) in db.execute("select name from sqlite_schema")}
             if "seen" not in tables:
                 return
-            rows = list(db.execute("select topic, body, id, stamp, doubtful from seen order by n"))
+            found = list(db.execute("select topic, body, id, stamp, doubtful, aside from seen order by n"))
             letters = list(db.execute("select topic, body from pubsub_dead_letters where body is not null"))
             tokens = {token for (token,) in db.execute("select token from sent")}
         finally:
             db.close()
-        self.history.rows[name] = {row[1] for row in rows} | tokens
+        self.handled = [(row[0], row[1]) for row in found]
+        rows = [row[:5] for row in found if not row[5]]
+        self._aside = [Seen(*row[:4], -1e9) for row in found if row[5]]
+        self.history.rows[name] = {row[1] for row in found} | tokens
         for reading in self.program.readings():
             first = self.taking.first_asked.get(reading.topic, {})
             lines = self.taking.lines.get(reading.topic, {})
@@ -46,7 +53,7 @@ class Records:
                 if topic == reading.topic
             ]  # fmt: skip
             texts = [bytes(body).decode() for topic, body in letters if topic == reading.topic]
-            self._add_letters(reading.topic, texts, {seen.body for seen in reading.handled})
+            self._add_letters(reading.topic, texts, {body for topic, body in self.handled if topic == reading.topic})
 
     def _add_letters(self, topic: str, texts: list[str], handled: set[str]) -> None:
         """Where a dead letter stands between the others is not recorded; that it came, and once, is."""
@@ -56,8 +63,11 @@ class Records:
             self._letters.setdefault(topic, set()).add(text)
 
     def settle_letters(self) -> None:
-        """Count dead letters as delivered: they follow the seen messages, as separate parts."""
+        """Count dead letters as delivered, and messages that were put aside: they are parts of their own."""
         name = self.program.name
+        self.program.retries.judge(self.handled)
+        for seen in self._aside:
+            self.history.readings[name, seen.topic].parts.insert(0, [seen])
         for topic, texts in self._letters.items():
             reading = self.history.readings[name, topic]
             for text in sorted(texts):

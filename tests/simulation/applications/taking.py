@@ -97,6 +97,7 @@ class Taking:
 
     def begin(self) -> None:
         """It has started."""
+        self.program.retries.begin()
         self.left.clear()
         self.iterating = {}
         self._relaying = False
@@ -124,6 +125,7 @@ class Taking:
 
     def lost_power(self) -> None:
         """Messages that it got and did not sync come again."""
+        self.program.retries.lost_power()
         for reading in self.program.readings():
             if reading.by_get:
                 reading.begin_part()
@@ -217,7 +219,8 @@ class Taking:
             received(taken, error)
 
         handle = partial(self._handle, topic, reading)
-        self.node.call(self.node.processing.process(topic, handle, timeout, most), then)
+        hold = self.program.retries.hold
+        self.node.call(self.node.processing.process(topic, handle, timeout, most, hold), then)
 
     def _is_unheard(self, topic: str, began: float) -> bool:
         """Whether a call that began then does not know if a topic has anything."""
@@ -232,15 +235,18 @@ class Taking:
         self._relaying = False
         self.node.operations += 1
         stamp = message.stamp / 1e6 - EPOCH
+        aside = self.program.retries.given(topic, body, message)
         transaction.execute(
-            "insert into seen (topic, body, id, stamp, doubtful) values (?, ?, ?, ?, ?)",
-            (topic, body, message.id, stamp, message.doubtful),
+            "insert into seen (topic, body, id, stamp, doubtful, aside) values (?, ?, ?, ?, ?, ?)",
+            (topic, body, message.id, stamp, message.doubtful, aside),
         )
         self.lines.setdefault(topic, {})[body] = reading.line
         self.first_asked.setdefault(topic, {})[body] = reading.asked or 0.0
         self.opened[topic, body] = self._opening.since
         if not self.program.finishing and self.world.random.random() < self.world.fate.handler_fails:
+            self.program.retries.fails(topic, body)
             raise HandlerError
+        self.program.retries.decide(topic, body)
         if self.program.habits.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:
             self._relay(topic, body, transaction)
 

@@ -18,6 +18,8 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    purges,
+    retries,
     server,
     settings,
     trains,
@@ -40,6 +42,8 @@ ROOMS = (
     forms,
     settings,
     compaction,
+    retries,
+    purges,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}

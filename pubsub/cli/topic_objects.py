@@ -1,0 +1,129 @@
+"""`pubsub topic list`, `create` and `purge`: topics as objects."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pubsub import console
+from pubsub.cli.operating import SENDER, confirm
+from pubsub.cli.topic_settings import given_settings
+from pubsub.client.requests import Proxies
+from pubsub.client.topic_objects import check_creation, create, find_purge, purge
+from pubsub.client.topic_settings import check_settings
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import REACHING, naming_default, takes_settings
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Patience = Annotated[
+    float, typer.Option("--patience", min=0.05, max=600, metavar="SECONDS", help="Time limit for the answer.")
+]
+
+
+@takes_settings(ClientSettings, REACHING)
+def list_topics(
+    loaded: Loaded[ClientSettings],
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.05, max=600, metavar="SECONDS", help="Time limit for the proxies, and again for the servers."
+        ),
+    ] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """List the topics, with their servers, messages, subscribers and settings.
+
+    Figures of a topic are question marks (null in JSON) while its server does not answer. The key needs the right to
+    see the status.
+    """
+    from pubsub.cli.reports import gather
+
+    with naming_default(loaded):
+        rows = [_row(topic) for topic in gather(loaded.settings, wait)["topics"]]
+    if as_json:
+        console.print_json(rows)
+        return
+    table = console.table("topic", "server", "messages", "bytes", "subscribers", "keep", "drop", title="Topics")
+    for row in rows:
+        figures = ["?"] * 5
+        if row["records"] is not None:
+            figures = [f"{row['records']:,}", console.size(row["bytes"]), f"{row['subscribers']:,}"]
+            figures += [row[name] or "" for name in ("keep", "drop")]
+        table.add_row(row["topic"], " ".join(row["servers"]) or "none yet", *figures)
+    console.print_table(table)
+
+
+def _row(topic: dict[str, Any]) -> dict[str, Any]:
+    known = topic["unknown_seconds"] is None
+    return {
+        "topic": topic["topic"],
+        "servers": topic["owners"],
+        "records": topic["records"] if known else None,
+        "bytes": topic["bytes"] if known else None,
+        "subscribers": len(topic["subscribers"]) if known else None,
+        "keep": topic["keep"] if known else None,
+        "drop": topic["drop"] if known else None,
+    }
+
+
+@takes_settings(ClientSettings, REACHING)
+def create_topic(
+    loaded: Loaded[ClientSettings],
+    name: Topic,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]…", help=f"keep={KEEP_FORM}; drop={DROP_FORM}."),
+    ] = None,
+    patience: Patience = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic, with settings if they are given.
+
+    A topic that exists with the same settings is no error. One with other settings is: `pubsub topic set` changes them.
+    The command returns when every proxy that answers knows the topic. The key needs the right to operate.
+    """
+    given = given_settings(values or [])
+    check_creation(name, given)
+    with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
+        proxies.timeout_seconds = patience
+        found, new = create(proxies, SENDER, name, given)
+    facts = {"topic": name, "keep": found.keep, "drop": found.drop, "version": found.version, "new": new}
+    done = "created" if new else "exists already with these settings"
+    console.report(as_json, facts, f"{name}: {done}, keep={found.keep} drop={found.drop}")
+
+
+@takes_settings(ClientSettings, REACHING)
+def purge_topic(
+    loaded: Loaded[ClientSettings],
+    name: Topic,
+    unread: Annotated[
+        bool, typer.Option("--unread", help="Delete messages that a subscriber has not acknowledged, too.")
+    ] = False,
+    patience: Patience = 10.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the stored messages of a topic.
+
+    Without --unread, messages that a subscriber has not acknowledged stay. With --unread they go, too: the next get of
+    each such subscriber raises `DataLoss` with the reason "purged". Messages that are put meanwhile stay.
+
+    New readers do not get the messages from now on. The server frees their space after retention_hold_seconds.
+    """
+    check_settings(name, {})
+    with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
+        proxies.timeout_seconds = patience
+        found = find_purge(proxies, SENDER, name, unread=unread)
+        lost = (
+            f" {found.unread:,} of them were not acknowledged by every subscriber, and are lost to the others."
+            if found.unread
+            else ""
+        )
+        confirm(f"{found.records:,} messages of {name} are deleted.{lost}", yes, word=name)
+        done = purge(proxies, SENDER, name, found, unread=unread)
+    text = f"{name}: {done.records:,} messages are deleted, {done.unread:,} of them unread"
+    console.report(as_json, {"topic": name, "records": done.records, "unread": done.unread}, text)

@@ -1,0 +1,126 @@
+"""`pubsub topic list`, `create` and `purge` on a cluster with keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.cli import main
+from tests.cli.test_cluster import up
+from tests.faults.cluster import until
+
+pytestmark = pytest.mark.timeout(120)
+
+Command = Callable[..., tuple[int, str, str]]
+numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("objects")
+    with up(place, "--servers", "1", "--keys"):
+        yield place
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(numbers)}"
+
+
+@pytest.fixture
+def command(directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("PUBSUB_PROXIES_FILE", str(directory / "proxies"))
+    monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", str(directory / "client.key"))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([*words])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def done(said: tuple[int, str, str]) -> str:
+    assert said[0] == 0, said[2]
+    return said[1]
+
+
+def failed(said: tuple[int, str, str]) -> tuple[int, str]:
+    assert said[0] != 0
+    assert said[2].count("\n") == 1, said[2]
+    return said[0], said[2]
+
+
+def listed(command: Command, topic: str) -> dict[str, Any] | None:
+    rows = json.loads(done(command("topic", "list", "--json")))
+    return next((row for row in rows if row["topic"] == topic), None)
+
+
+def put(command: Command, directory: Path, topic: str, number: int) -> None:
+    message = directory / "message"
+    message.write_text("x")
+    for _ in range(number):
+        done(command("client", "client", "put", topic, str(message)))
+
+
+def test_a_created_topic_is_listed_with_its_settings(command: Command, topic: str) -> None:
+    said = done(command("topic", "create", topic, "keep=7d"))
+    assert said == f"{topic}: created, keep=7d drop=never\n"
+    row = until(lambda: listed(command, topic), "it is listed")
+    assert row == {
+        "topic": topic, "servers": ["s1"], "records": 0, "bytes": 0, "subscribers": 0, "keep": "7d", "drop": "never"
+    }  # fmt: skip
+    table = done(command("topic", "list"))
+    assert topic in table
+    assert "7d" in table
+
+
+def test_a_topic_that_exists_is_no_error_with_the_same_settings_and_one_with_others(
+    command: Command, topic: str
+) -> None:
+    done(command("topic", "create", topic, "keep=7d"))
+    assert "exists already with these settings" in done(command("topic", "create", topic, "keep=7d"))
+    assert json.loads(done(command("topic", "create", topic, "keep=7d", "--json")))["new"] is False
+    code, text = failed(command("topic", "create", topic))
+    assert code == 15
+    assert f"topic {topic} exists with keep=7d drop=never; pubsub topic set {topic} changes them" in text
+
+
+@pytest.mark.parametrize("words", [("_mine",), ("new", "kep=7d"), ("new", "keep=7 years"), ("new", "7d")])
+def test_a_creation_with_a_mistake_is_refused_on_one_line(command: Command, words: tuple[str, ...]) -> None:
+    failed(command("topic", "create", *words))
+    assert listed(command, "new") is None
+
+
+def test_a_purge_prints_what_it_deletes(command: Command, directory: Path, topic: str) -> None:
+    done(command("topic", "create", topic, "keep=ever"))
+    put(command, directory, topic, 3)
+    said = done(command("topic", "purge", topic, "--yes"))
+    assert said == f"{topic}: 3 messages are deleted, 0 of them unread\n"
+    assert json.loads(done(command("topic", "purge", topic, "--yes", "--json"))) == {
+        "topic": topic, "records": 0, "unread": 0
+    }  # fmt: skip
+
+
+def test_a_purge_that_is_not_confirmed_deletes_nothing_and_says_what_it_would(
+    command: Command, directory: Path, topic: str
+) -> None:
+    done(command("client", "client", "subscribe", topic))
+    put(command, directory, topic, 2)
+    code, _, text = command("topic", "purge", topic, "--unread")
+    assert code != 0
+    assert f"2 messages of {topic} are deleted. 2 of them were not acknowledged by every subscriber" in text
+    said = json.loads(done(command("topic", "purge", topic, "--unread", "--yes", "--json")))
+    assert (said["records"], said["unread"]) == (2, 2)
+
+
+def test_a_purge_of_an_unknown_topic_says_so(command: Command, topic: str) -> None:
+    code, text = failed(command("topic", "purge", topic, "--yes"))
+    assert code == 13
+    assert f"topic {topic} does not exist" in text
