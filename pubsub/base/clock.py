@@ -86,6 +86,10 @@ class Stamps:
         """Return the clock in microseconds at `now` without assigning a timestamp."""
         return max(int((now + self._offset) * MICROSECONDS), self.last)
 
+    def clock(self, now: float) -> int:
+        """Return the clock of this host in microseconds at `now`, whatever timestamps were assigned or received."""
+        return max(0, int((now + self._offset) * MICROSECONDS))
+
     def age(self, stamp: int, now: float) -> float:
         """Return the seconds since a timestamp was assigned, by this clock; 0 if it is in the future."""
         return max(0, self.reading(now) - stamp) / MICROSECONDS

@@ -64,7 +64,8 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     lets_go = not _keeps_as_much_as(keep, present.keep)
     sentences = []
     if lets_go:
-        goes = "older messages of each key go" if _is_latest(keep) else f"messages beyond keep={keep or 'none'} go"
+        meant = f"keep={keep}" if keep else "the default"
+        goes = "older messages of each key go" if _is_latest(keep) else f"messages beyond {meant} go"
         sentences.append(f"{name} keeps {present.keep} now. Acknowledged {goes}.")
     if drop not in {"", "never"} and (lets_go or drop != present.drop):
         sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
@@ -73,7 +74,7 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
 
 def _keeps_as_much_as(new: str, old: str) -> bool:
     """Return True if one text of `keep` lets nothing go that the other keeps; False if either cannot be read here."""
-    try:
+    try:  # An empty text is the default of the server, which may be larger than the built-in one.
         return new == old or parse_keep(new).keeps_as_much_as(parse_keep(old))
     except ValueError:
         return False
@@ -117,9 +118,12 @@ def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0,
 
 
 def _print(found: TopicSettings, as_json: bool) -> None:
-    facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict")}
+    facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict", "sources")}
     tombstones = f" tombstones={found.tombstones}" if _is_latest(found.keep) else ""
     lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{tombstones} (version {found.version or 'none'})"]
+    lines += [f"{name} is from {found.sources[name]}" for name in SETTINGS if "default" in found.sources.get(name, "")]
+    if not found.sources:
+        lines.append("no server holds this topic yet; a default of the servers may hold for it")
     if found.conflict:
         lines.append(
             "two servers had different settings when they merged this topic, and both stay in force: set the right ones"

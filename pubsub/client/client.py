@@ -16,14 +16,13 @@ from pubsub.client.flows.handlers import Handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
-from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.client.topic_objects import Purged
+from pubsub.client.topic_operations import TopicOperations
 from pubsub.client.topic_settings import TopicSettings
 
 
-class Client(ServiceCalls):
+class Client(TopicOperations):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
@@ -262,33 +261,6 @@ class Client(ServiceCalls):
             Refused: a proxy or server has a release without settings.
         """
         return self._topic_settings.configure(topic, keep, drop, base, tombstones)
-
-    def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
-        """Create a topic, and return its settings when every proxy that answers knows it.
-
-        Args:
-            topic: as for `put`.
-            keep, drop: as for `configure`; None: the default.
-
-        Raises:
-            InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
-            NotNow: the topic exists with other settings. With the same settings the call succeeds.
-            NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
-        """
-        return self._topic_objects.create(topic, keep, drop)
-
-    def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
-        """Delete the stored messages of a topic that every subscriber has acknowledged, and return their number.
-
-        Args:
-            topic: a topic that exists.
-            unread: delete the other messages, too. A subscriber that has not acknowledged them gets `DataLoss`.
-
-        Raises:
-            NotKnown: there is no such topic.
-            InvalidName, CallerError, NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
-        """
-        return self._topic_objects.purge(topic, unread=unread)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.

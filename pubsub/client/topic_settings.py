@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,8 @@ from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_topic, is_service_topic
-from pubsub.protocol.topic_settings import OR, PARSERS, SETTINGS, encode_settings
+from pubsub.protocol.topic_defaults import source
+from pubsub.protocol.topic_settings import OR, PARSERS, PATTERNED, SETTINGS, encode_settings
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -33,12 +34,15 @@ class TopicSettings:
 
     Attributes:
         topic: its name.
-        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`; `none` by default.
-            `latest` keeps the last message of each key. After a conflict several values, joined by " or ".
-        drop: beyond what an unacknowledged message is dropped; `never` by default. After a conflict as `keep`.
+        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`. `latest` keeps the last
+            message of each key. After a conflict several values, joined by " or ".
+        drop: beyond what an unacknowledged message is dropped. After a conflict as `keep`.
         version: the ID of these settings; "" if they were never changed.
         conflict: True if two servers merged the topic with different settings. Both values stay in force, and a message
             goes when each lets it go. The next change ends it.
+        sources: by setting, where its value is from: `topic`, `default PATTERN` of the servers' configuration, or
+            `built-in`. Empty if no server holds the topic yet.
+        own: by setting, the topic's own value; "" where a default holds.
         tombstones: with `keep=latest`, how long the deletion of a key stays, at least `1h`; `1d` by default.
     """
 
@@ -47,6 +51,8 @@ class TopicSettings:
     drop: str
     version: str = ""
     conflict: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
     tombstones: str = "1d"
 
 
@@ -131,10 +137,10 @@ def change_settings(
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
     if value is not None:
         return value
-    kept: str = getattr(present, name)
-    if OR in kept:
-        raise CallerError(f"topic {present.topic} has conflicting values of {name}, {kept}: give one")
-    return kept
+    own = present.own.get(name, "")
+    if OR in own:
+        raise CallerError(f"topic {present.topic} has conflicting values of {name}, {own}: give one")
+    return own
 
 
 def parse_settings(topic: str, status: Status) -> TopicSettings:
@@ -145,9 +151,14 @@ def parse_settings(topic: str, status: Status) -> TopicSettings:
     """
     try:
         facts: Any = json.loads(bytes(status.body))
+        version, conflict = str(facts["version"]), bool(facts["conflict"])
+        match = str(facts["match"])
+        sources = {name: source(texts, match if name in PATTERNED else "") for name, texts in facts["own"].items()}
+        own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
+        own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
         keep, drop, tombstones = (OR.join(facts[name]) for name in SETTINGS)
-        return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]), tombstones)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return TopicSettings(topic, keep, drop, version, conflict, sources, own, tombstones)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
 

@@ -44,10 +44,14 @@ FLAGS: Final[Mapping[str, str]] = {
     "proxies": "--proxy",
     "proxy_keys": "--proxy-key",
     "key_file": "--key",
+    "topic_defaults": "--topic-default",
 }
 """Settings with a flag of another name."""
 
 CONFIG_VARIABLE: Final = "PUBSUB_CONFIG"
+
+RULES_TABLE: Final = "topics"
+"""The tables of a server's file with a rule each for the settings of topics; see `topic_defaults`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +238,14 @@ def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dic
         raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from None
     known = {role: _settings_of(settings) for role, settings in ROLES.items()} | {"cluster": sorted(SHARED)}
     tables: dict[str, dict[str, Given]] = {}
+    rules = content.pop(RULES_TABLE, None)
+    if rules is not None:
+        if not isinstance(rules, list):
+            raise ConfigurationError(f"configuration file {path}: write [[{RULES_TABLE}]], once for each rule")
+        tables["server"] = {"topic_defaults": Given(rules, f"{path} [[{RULES_TABLE}]]")}
     for table, entries in content.items():
         if table not in known or not isinstance(entries, dict):
-            tables_known = ", ".join(f"[{name}]" for name in known)
+            tables_known = ", ".join([f"[{name}]" for name in known] + [f"[[{RULES_TABLE}]]"])
             raise ConfigurationError(f"configuration file {path}: {table} is not known; allowed: {tables_known}")
         for name, value in entries.items():
             if name not in known[table]:

@@ -19,6 +19,7 @@ from pubsub.base.paths import expanded
 from pubsub.config.addresses import check_address, check_http_address, parse_keys
 from pubsub.errors import ConfigurationError, InvalidName, without_secrets
 from pubsub.protocol.names import check_id
+from pubsub.protocol.topic_defaults import DEFAULTS_MAX, FORM, TopicDefault, make_default, parse_default
 
 _SIZE: Final = re.compile(r"([0-9][0-9_]*) ?(KiB|MiB|GiB|TiB)?")
 _UNITS: Final = {None: 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -165,6 +166,22 @@ def _path_of(given: object) -> Path:
     return Path(given)
 
 
+def _topic_defaults(given: object) -> tuple[str, ...]:
+    """Parse the rules; in a text, semicolons separate them. In a file each is a table with `match` and settings."""
+    words = given.split(";") if isinstance(given, str) else given
+    if not isinstance(words, list | tuple) or len(words) > DEFAULTS_MAX:
+        raise ValueError(f"at most {DEFAULTS_MAX:,} times {FORM}")
+    return tuple(str(_topic_default(word)) for word in words)
+
+
+def _topic_default(given: object) -> TopicDefault:
+    if isinstance(given, dict):
+        return make_default(given.get("match"), {name: value for name, value in given.items() if name != "match"})
+    if not isinstance(given, str):
+        raise ValueError(FORM)
+    return parse_default(given)
+
+
 _count: Final = _whole(1, 10**9, "entries")
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -207,6 +224,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "topics_max": Rule(_count, "Topics; one more is answered full."),
     "topics_auto": Rule(_truth, "Let a put or subscribe create its topic; false: only an operator creates topics."),
     "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
+    "topic_defaults": Rule(
+        _topic_defaults,
+        "Rule for topics without own settings, such as 'audit.> keep=90d'; the first that matches counts.",
+    ),
     "publishers_max": Rule(_count, "Publishers remembered per topic; a put of one more is answered full."),
     "subscribers_max": Rule(_count, "Subscribers per topic."),
     "answer_records_max": Rule(_whole(1, 65_536, "records"), "Records of one answer to a get."),

@@ -123,6 +123,7 @@ class ServerSettings(LivenessSettings):
         history_bytes_max: consumed bytes of one topic that stay while it may have several owners.
         store_bytes_max: database bytes above which the disk counts as full; 0: the disk's own limit.
         reserve_bytes: space kept free on the disk for acknowledgements when it is full.
+        topic_defaults: rules for topics without own settings, such as `audit.> keep=90d`; the first match counts.
         publishers_max: remembered publishers for each topic; a put of one more is answered `full`.
         subscribers_max: most subscribers for each topic.
         topics_max: most topics it holds.
@@ -151,6 +152,7 @@ class ServerSettings(LivenessSettings):
     history_bytes_max: int = 1 * GIB
     store_bytes_max: int = 0
     reserve_bytes: int = 8 * MIB
+    topic_defaults: tuple[str, ...] = ()
     publishers_max: int = 100_000
     subscribers_max: int = 100_000
     topics_max: int = 100_000

@@ -48,6 +48,9 @@ _FIRST: Final = (
 )
 
 
+_LISTS: Final = {"proxies": "ADDR", "proxy_keys": "KEY", "topic_defaults": "RULE"}
+"""Settings with an option that is given once for each value, and the word for a value."""
+
 OldDirectory = Annotated[Path | None, typer.Argument(hidden=True)]
 """The state directory without `--dir` before it, as two commands accepted it; see `one_directory`."""
 
@@ -151,8 +154,8 @@ def _option(role: str, field: Field[Any]) -> inspect.Parameter:
     help_text = RULES[setting].help + (
         _OF_CLIENT if (role, setting) == ("client", "directory") else _shown_default(field)
     )
-    if setting in {"proxies", "proxy_keys"}:
-        metavar = "ADDR" if setting == "proxies" else "KEY"
+    if setting in _LISTS:
+        metavar = _LISTS[setting]
         annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar=metavar)]
         return inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     if field.type == "bool":

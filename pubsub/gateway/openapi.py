@@ -174,7 +174,7 @@ def _webhooks() -> dict[str, Any]:
             ),
             "delete": _operation(
                 "purgeDeadLetters", "Drop the dead letters of a webhook that are older.",
-                {"200": _json("Number of dead letters.", "Purged"), **_problems(409)}, age,
+                {"200": _json("Number of dead letters.", "LettersPurged"), **_problems(409)}, age,
             ),
         },
         f"{one}/redrive": {

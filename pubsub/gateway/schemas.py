@@ -194,7 +194,7 @@ class Redriven(Shape):
     redriven: Count
 
 
-class Purged(Shape):
+class LettersPurged(Shape):
     purged: Count
 
 
@@ -232,6 +232,9 @@ class Topic(Shape):
     deliveries: Annotated[float | None, Meta(description="Messages acknowledged per second by all subscribers.")]
     keep: Annotated[str | None, Meta(description="How much stays beyond what subscribers need; null: unknown.")]
     drop: Annotated[str | None, Meta(description="What goes although a subscriber needs it; null: unknown.")]
+    settings_from: Annotated[
+        dict[str, str] | None, Meta(description="By setting: topic, default PATTERN, or built-in.")
+    ]
     settings_conflict: Annotated[bool | None, Meta(description="Two servers merged the topic with other settings.")]
     keep_seconds: Annotated[float | None, Meta(description="The age in `keep`; null: no age, or unknown.")]
     kept_bytes: Annotated[Count | None, Meta(description="Bytes that no subscriber needs; null: without settings.")]
@@ -291,12 +294,14 @@ class TopicSettings(Shape):
     drop: Annotated[str, Meta(description="The amount beyond which a message goes although a subscriber needs it.")]
     version: Annotated[str, Meta(description="ID of these settings; empty if they were never changed.")]
     conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
+    sources: Annotated[dict[str, str], Meta(description="By setting: topic, default PATTERN, or built-in.")]
+    own: Annotated[dict[str, str], Meta(description="By setting: the topic's own value; empty: a default holds.")]
     tombstones: Annotated[str, Meta(description="With `keep=latest`, how long the deletion of a key stays.")]
 
 
 class SettingsWanted(Shape):
-    keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: none. Left out: unchanged.")] = UNSET
-    drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: never. Left out: unchanged.")] = UNSET
+    keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
+    drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
     tombstones: Annotated[Text, Meta(description=f"{TOMBSTONES_FORM}; empty: 1d. Left out: unchanged.")] = UNSET
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, Final
 
-from pubsub.protocol.topic_settings import NOT_SOLE_OWNER
+from pubsub.protocol.topic_settings import CLOCK_AHEAD, NOT_SOLE_OWNER, OTHER_DEFAULTS
 
 DISK_FREE_MIN: Final = 0.05
 """Fraction of free disk space below which there is an alarm."""
@@ -44,6 +44,7 @@ def alarms(report: Facts) -> list[str]:
     topics = report["topics"]
     return [
         *_disks(report),
+        *_clocks(report["servers"]),
         *_backlogs(report["servers"]),
         *_oldest(topics),
         *_conflicts(topics),
@@ -70,6 +71,18 @@ def _disks(report: Facts) -> Iterator[str]:
                 what = "proxy" if role == "proxies" else "server"
                 left = f"{free // (1024 * 1024):,} MiB"
                 yield f"{what} {name}: {free / size:.1%} of its disk is free, {left}; free space or enlarge the disk"
+
+
+def _clocks(servers: list[Facts]) -> Iterator[str]:
+    """Yield the servers that trust no age. Servers of earlier releases do not report it."""
+    for server in servers:
+        facts = server["report"] or {}
+        if facts.get("trusts_ages") is False and facts["clock_ahead_seconds"] is not None:
+            ahead = words(facts["clock_ahead_seconds"])
+            yield (
+                f"server {server['id']}: its timestamps are {ahead} ahead of the proxies' clocks, and no message"
+                " goes by its age; set the clock of its host and start it again"
+            )
 
 
 def _backlogs(servers: list[Facts]) -> Iterator[str]:
@@ -115,6 +128,10 @@ def _kept(topics: list[Facts]) -> Iterator[str]:
         held = f"topic {topic['topic']}: its oldest message is {age} old, and keep is {topic['keep']}"
         if reason == NOT_SOLE_OWNER:
             yield f"{held}; messages go when every proxy knows one owner: start the proxies and servers that are away"
+        elif reason == CLOCK_AHEAD:
+            yield f"{held}; {reason}: compare the clocks of its server and of the proxies"
+        elif reason.startswith(OTHER_DEFAULTS):
+            yield f"{held}; {reason}: give all servers the same defaults of topics"
         elif reason:
             yield f"{held}; {reason} needs it: check that it runs, or set drop"
         else:

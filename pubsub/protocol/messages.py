@@ -308,6 +308,8 @@ class Periodic:
     member: Hex = ""
     """The member that sends this as the primary of a store with a register. The incarnation is its term. "": the server
     knows of no register."""
+    defaults: Annotated[Hex, "!defaults"] = ""
+    """In a full announcement, the digest of the server's defaults of topics' settings; "": it has none."""
 
 
 @message("HEARTBEAT", positional=1)
@@ -412,6 +414,10 @@ class Status:
     doubtful: Flag = 0
     """1: all records of the body were sent before to a lost state directory of the client that did not acknowledge
     them. To SUBSCRIBE: the subscription has such records."""
+    defaults: Word = ""
+    """To WHOLE: servers with other defaults of topics' settings than the one that asks, separated by commas."""
+    clock: Number = 0
+    """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
     body: Contents = b""
     """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. To
     PERIODIC: the server's topics with several holders, with all of them; and topics that were given up at this server,

@@ -6,7 +6,8 @@
             never | an age, bytes, or both separated by a comma
     tombstones  with keep=latest: how long the deletion of a key stays, at least an hour
 
-Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days.
+Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days. With an
+empty text the topic has no value of its own, and the default of its server holds (`protocol.topic_defaults`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
@@ -35,6 +37,15 @@ SETTINGS: Final = ("keep", "drop", "tombstones")
 
 NOT_SOLE_OWNER: Final = "not sole owner"
 """Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
+
+CLOCK_AHEAD: Final = "its clock is ahead of the proxies, or unknown to be right"
+"""Such a reason: the server does not trust ages."""
+
+OTHER_DEFAULTS: Final = "other defaults at"
+"""Begin of such a reason: these servers have other defaults, so that no default lets a record go."""
+
+PATTERNED: Final = ("keep", "drop")
+"""The settings that a server's default by pattern may have."""
 
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
@@ -163,6 +174,39 @@ def _shortest(number: int, units: dict[str, int], ending: str) -> str:
     return f"{number // units[unit]}{unit}{ending}"
 
 
+def own_value(text: str, parse: Callable[[str], Amount]) -> Amount | None:
+    """Return a topic's own value of a setting; None for an empty text.
+
+    Raises:
+        ValueError: as `parse`.
+    """
+    return parse(text) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsInForce:
+    """The answer to CONFIGURE and SETTINGS.
+
+    Attributes:
+        version, stamp: of the topic's own settings.
+        conflict: True if a merge met different values.
+        values: the texts in force, by setting.
+        own: the topic's own texts, by setting; "" where the default holds.
+        match: the pattern of the server's default for the topic; "" if none matches.
+    """
+
+    version: str
+    stamp: int
+    conflict: bool
+    values: Mapping[str, Sequence[str]]
+    own: Mapping[str, Sequence[str]]
+    match: str = ""
+
+    def encode(self) -> bytes:
+        facts = {"version": self.version, "stamp": self.stamp, **self.values, "conflict": self.conflict}
+        return json.dumps(facts | {"own": self.own, "match": self.match}, separators=(",", ":")).encode("ascii")
+
+
 PARSERS: Final[dict[str, Callable[[str], object]]] = {
     "keep": parse_keep,
     "drop": parse_drop,
@@ -171,19 +215,15 @@ PARSERS: Final[dict[str, Callable[[str], object]]] = {
 """The parser of each setting's text; it raises ValueError with the form."""
 
 
-def encode_settings_in_force(version: str, stamp: int, texts: Mapping[str, Sequence[str]], conflict: bool) -> bytes:
-    """Return the body of the answer to CONFIGURE and SETTINGS."""
-    facts = {"version": version, "stamp": stamp, **texts, "conflict": conflict}
-    return json.dumps(facts, separators=(",", ":")).encode("ascii")
-
-
 def encode_settings(values: dict[str, str]) -> bytes:
     """Return the body of CONFIGURE: the texts of the settings by name."""
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
-def decode_settings(body: bytes) -> tuple[Amount, Amount, int]:
-    """Read the body of CONFIGURE: `keep`, `drop` and `tombstones` (microseconds). A missing setting has its default.
+def decode_settings(body: bytes) -> tuple[Amount | None, Amount | None, int]:
+    """Read the body of CONFIGURE: `keep`, `drop` and `tombstones` (microseconds).
+
+    A missing or empty amount is None: its default holds.
 
     Raises:
         DecodeError: a setting is unknown here, or its text has another form.
@@ -201,5 +241,5 @@ def decode_settings(body: bytes) -> tuple[Amount, Amount, int]:
             parse(values.get(name, ""))
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    texts = (values.get(name, "") for name in SETTINGS)
-    return parse_keep(next(texts)), parse_drop(next(texts)), parse_tombstones(next(texts))
+    keep, drop, tombstones = (values.get(name, "") for name in SETTINGS)
+    return own_value(keep, parse_keep), own_value(drop, parse_drop), parse_tombstones(tombstones)

@@ -109,14 +109,20 @@ class Announcements:
                 f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max",
                 now,
             )
-        if (over, message.incarnation, message.change) != (server.overflow, server.incarnation, server.change):
-            server.overflow, server.incarnation, server.change = over, message.incarnation, message.change
-            self._table.note(server)
+        self._note(server, message, over=over)
         server.complete = complete
         if not message.partial:
             self._receive_store_directory(server, message, now)
         self._say_contested(server, topics, now)
-        self._answer_announcement(server, prefix, full=not message.partial)
+        self._answer_announcement(server, prefix, now, full=not message.partial)
+
+    def _note(self, server: Server, message: Periodic, *, over: bool) -> None:
+        """Remember the facts of an announcement over a restart."""
+        defaults = server.defaults if message.partial else message.defaults
+        facts = over, message.incarnation, message.change, defaults
+        if facts != (server.overflow, server.incarnation, server.change, server.defaults):
+            server.overflow, server.incarnation, server.change, server.defaults = facts
+            self._table.note(server)
 
     def _receive_store_directory(self, server: Server, message: Periodic, now: float) -> None:
         """Take in the store directory of a full announcement."""
@@ -186,7 +192,7 @@ class Announcements:
             server.link, Prefix(0, 0, 0, 0), Outcome.DEPOSED, "another_is_primary", term=message.incarnation
         )
 
-    def _answer_announcement(self, server: Server, prefix: Prefix, full: bool) -> None:
+    def _answer_announcement(self, server: Server, prefix: Prefix, now: float, full: bool) -> None:
         """Answer SUCCESS with this server's contested topics, or ask for a full announcement."""
         assert server.link is not None
         if not server.complete:
@@ -210,6 +216,7 @@ class Announcements:
             change=server.change,
             body=join_topics(contested),
             lacked=self._store_directory.lacked_by(server) if full else ("", ""),
+            clock=self._stamps.clock(now) if full else 0,
         )
 
     def _say_abandoned(self, server: Server, told: dict[str, str], full: bool) -> None:

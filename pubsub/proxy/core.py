@@ -221,20 +221,22 @@ class ProxyCore:
             if name in READS and not _history(frames[0])[0]:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
-            if not self.settings.topics_auto and name not in READS and not may_create(topic, request):
+            if not (self.settings.topics_auto or name in READS or may_create(topic, request)):
                 self._missing(client, prefix, topic, server, frames, now)
                 return
             if not self.table.may_assign(topic):
-                self.notices.say(
-                    "full", f"no room for another topic: topics_max = {self.settings.topics_max} is reached", now
-                )
-                self.replies.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
+                self._full(client, prefix, now)
                 return
             server = self.table.assign(topic, now)
         if server is None:
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
             return
         self.replies.forward(server, client, frames, now)
+
+    def _full(self, client: bytes, prefix: Prefix, now: float) -> None:
+        text = f"no room for another topic: topics_max = {self.settings.topics_max} is reached"
+        self.notices.say("full", text, now)
+        self.replies.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
 
     def _missing(
         self, client: bytes, prefix: Prefix, topic: str, maker: Server | None, frames: tuple[Buffer, ...], now: float

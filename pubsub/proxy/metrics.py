@@ -54,6 +54,10 @@ def _gauges(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) ->
     )
     yield Gauge("servers", "Servers in its table.", len(servers))
     yield Gauge("servers_alive", "Servers that are alive.", sum(one.alive(now) for one in servers))
+    yield Gauge(
+        "server_defaults", "Different defaults of topics' settings among its servers; above 1 no message goes by one.",
+        len({one.defaults for one in servers if one.announced}),
+    )  # fmt: skip
     yield Gauge("connections", "Open connections to its addresses.", _open(core.counters))
     yield Gauge("unread_bytes", "Bytes of large answers that clients have not read.", unread_bytes)
     under_way: dict[str, int] = {}

@@ -18,6 +18,7 @@ class StoreRow:
         address: the address of that server for other servers.
         overflow: whether it holds topics that did not fit into the table (topics_max).
         announced: whether its full announcement was ever accepted; False if only other servers named it.
+        defaults: the digest of its defaults of topics' settings; "" for none.
     """
 
     store: str
@@ -27,6 +28,7 @@ class StoreRow:
     address: str
     overflow: bool = False
     announced: bool = True
+    defaults: str = ""
 
 
 @dataclass(frozen=True, slots=True)

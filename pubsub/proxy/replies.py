@@ -108,6 +108,8 @@ class Replies:
         lacked: tuple[str, str] = ("", ""),
         since: int = 0,
         term: int = 0,
+        defaults: str = "",
+        clock: int = 0,
     ) -> None:
         """Answer a server.
 
@@ -118,6 +120,7 @@ class Replies:
             outcome, reason, body, lacked = Outcome.UNAVAILABLE, self.suspended, b"", ("", "")
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
         (status.stores, status.gone), status.since, status.term = lacked, since, term
+        status.defaults, status.clock = defaults, clock
         self._to_server(link, prefix.source, status)
 
     def vote(self, link: bytes, prefix: Prefix, vote: Vote) -> None:

@@ -118,6 +118,7 @@ def _server(server: Server, facts: Facts, now: float) -> dict[str, Any]:
         "complete": server.complete and not server.overflow,
         "draining": server.draining,
         "announced": server.announced,
+        "defaults": server.defaults,
         "heard": server.announced,
         "member": server.member,
     }
@@ -188,6 +189,20 @@ def _doubts(table: RoutingTable, only: str) -> Iterator[tuple[str, set[Server]]]
     yield from doubts.items() if not only else [(only, doubts[only])] if only in doubts else ()
 
 
+def _other_defaults(table: RoutingTable) -> Iterator[str]:
+    """Yield a sentence if servers, alive or not, have different defaults of topics' settings."""
+    by_digest: dict[str, str] = {}
+    for server in table.servers.values():
+        if server.announced:
+            by_digest.setdefault(server.defaults, server.id)
+    if len(by_digest) > 1:
+        yield (
+            f"servers {' and '.join(sorted(by_digest.values())[:2])} have different defaults of topics ([[topics]]):"
+            " no message goes by a default; give all servers the same and start them again,"
+            " or run pubsub server forget for one that is lost"
+        )
+
+
 def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     """Yield each present problem as a sentence for a person."""
     if facts.suspended:
@@ -209,6 +224,7 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
             yield f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max"
         for topic in server.abandoned if server.alive(now) else ():
             yield f"server {server.id} came back with topic {topic}, which was abandoned there: it is quarantined"
+    yield from _other_defaults(table)
     yield from table.stale.values()
     for server in _voteless(table, facts):
         alone = f"; pubsub witness reset {server.id} gives it one" if len(server.proxies or ()) == 1 else ""

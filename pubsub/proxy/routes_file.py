@@ -66,6 +66,8 @@ _SINCE: Final = {
     5: ("alter table holders add column given integer not null default 0",),
 }
 """The statements that each format added."""
+_BESIDE: Final = ("create table if not exists defaults (store text primary key, digest text not null) without rowid",)
+"""Tables that earlier releases of this format leave alone."""
 _IDENTITY_SINCE: Final = 4
 AHEAD_LOG_BYTES: Final = 2 * 1024 * 1024
 """Size to which the write-ahead log is grown in advance. SQLite overwrites it from its beginning."""
@@ -164,6 +166,8 @@ class RoutesStore:
                 if version == _IDENTITY_SINCE:
                     db.execute("insert into identity values (?)", (self.identity,))
                 db.pragma("user_version", version)
+            for statement in _BESIDE:
+                db.execute(statement)
         db.execute("commit")
         if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
             raise StoreDamaged(self.path, f"not a routes file; {_REMEDY}")
@@ -222,8 +226,8 @@ class RoutesStore:
         """
         assert self._db is not None
         with self._translated():
-            rows = self._db.execute("select * from stores")
-            stores = [StoreRow(a, b, c, d, e, bool(f), bool(g)) for a, b, c, d, e, f, g in rows]
+            rows = self._db.execute("select stores.*, ifnull(digest, '') from stores left join defaults using (store)")
+            stores = [StoreRow(a, b, c, d, e, bool(f), bool(g), h) for a, b, c, d, e, f, g, h in rows]
             rows = self._db.execute("select store, incarnation, here from gone")
             gone = tuple(RemovedStore(a, b, bool(c)) for a, b, c in rows)
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
@@ -277,6 +281,7 @@ class RoutesStore:
         for store, row in changes.stores.items():
             if row is None:
                 db.execute("delete from stores where store = ?", (store,))
+                db.execute("delete from defaults where store = ?", (store,))
             else:
                 values = (
                     store,
@@ -288,6 +293,10 @@ class RoutesStore:
                     int(row.announced),
                 )
                 db.execute("insert or replace into stores values (?, ?, ?, ?, ?, ?, ?)", values)
+                if row.defaults:
+                    db.execute("insert or replace into defaults values (?, ?)", (store, row.defaults))
+                else:
+                    db.execute("delete from defaults where store = ?", (store,))
         for store, mark in changes.gone.items():
             if mark is None:
                 db.execute("delete from gone where store = ?", (store,))
@@ -357,6 +366,8 @@ def _is_valid(row: StoreRow) -> bool:
         texts
         and numbers
         and is_hex(row.store)
+        and isinstance(row.defaults, str)
+        and (not row.defaults or is_hex(row.defaults))
         and (is_id(row.server) or not (row.server or row.announced))
         and min(row.incarnation, row.change) >= 0
         and max(row.incarnation, row.change) <= NUMBER_MAX

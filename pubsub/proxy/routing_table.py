@@ -17,6 +17,7 @@ The rules are those of docs/explanation/ownership.md, O1, O2 and O12.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX
@@ -35,6 +36,10 @@ ABANDONED_MAX: Final = 100_000
 
 UNCONFIRMED_MAX: Final = 1_000
 """Number of known stores beyond which no store is added that has not announced itself."""
+
+
+OTHER_DEFAULTS_MAX: Final = 8
+"""Servers with other defaults that an answer names."""
 
 
 class RoutingTable:
@@ -106,6 +111,11 @@ class RoutingTable:
     def named(self, server_id: str) -> Server | None:
         """Return the connected server with this ID."""
         return next((server for server in self.links.values() if server.id == server_id), None)
+
+    def with_other_defaults(self, server: Server) -> str:
+        """Return the IDs of some servers, alive or not, that have other defaults than this one, separated by commas."""
+        others = (one.id or one.store for one in self.servers.values() if one.defaults != server.defaults)
+        return ",".join(islice(others, OTHER_DEFAULTS_MAX))
 
     # Announcements ----------------------------------------------------------------------------------------------------
 

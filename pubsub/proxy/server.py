@@ -27,6 +27,7 @@ class Server:
         digest: of the body of the last full announcement, while nothing has changed since.
         mark: the incarnation reported to other servers. It is above its own if it was removed at that incarnation and
             came back without a restart.
+        defaults: the digest of its defaults of topics' settings; "" for none.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: the result of the last liveness check.
         handing: the monotonic time at which its other member announced a planned takeover; None if there is none.
@@ -47,6 +48,7 @@ class Server:
         "back",
         "change",
         "complete",
+        "defaults",
         "digest",
         "draining",
         "given",
@@ -70,6 +72,7 @@ class Server:
     def __init__(self, row: StoreRow, liveness: Liveness) -> None:
         self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
         self.address, self.overflow, self.announced = row.address, row.overflow, row.announced
+        self.defaults = row.defaults
         self.announced_all, self.back, self.mark = 0, False, 0
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
@@ -99,4 +102,13 @@ class Server:
 
     def row(self) -> StoreRow:
         """Return its row for the routes file."""
-        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow, self.announced)
+        return StoreRow(
+            self.store,
+            self.id,
+            self.incarnation,
+            self.change,
+            self.address,
+            self.overflow,
+            self.announced,
+            self.defaults,
+        )

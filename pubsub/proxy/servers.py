@@ -192,7 +192,8 @@ class Servers:
             self._counters["owners_answered"] += 1
             others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
             since = min((one.announced_all for one in self._table.servers.values() if one is not server), default=0)
-            self._replies.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others), since=since)
+            differing = self._table.with_other_defaults(server)
+            self._replies.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others), since=since, defaults=differing)
             return
         self._counters["owners_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)

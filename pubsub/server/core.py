@@ -102,7 +102,8 @@ class ServerCore:
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
-        self.retention = Retention(state, self.sole_owner, loaded.discarded, loaded.unused_watermarks, now)
+        leftovers = loaded.discarded, loaded.unused_watermarks
+        self.retention = Retention(state, self.sole_owner, *leftovers, now, self.proxies.trusts_ages)
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, random)
         self.quarantine = Quarantine(state, self.retention, self.moves)

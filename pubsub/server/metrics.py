@@ -58,6 +58,7 @@ def serving(
         Gauge("moves", "Topics under transfer.", len(core.moves.giving.gifts), {"direction": "giving"}),
         Gauge("moves", "", len(core.moves.receiving.incoming), {"direction": "receiving"}),
         *_disk(state.disk(), state.process()),
+        *_clock(core, now),
         *_standby(pair, now),
     )
     return Snapshot("server", state.settings.id, unready, counters, gauges, tuple(_distributions(core, checkpointer)))
@@ -107,6 +108,14 @@ def _distributions(core: ServerCore, checkpointer: Checkpointer) -> Iterator[Dis
 
 def _open(counters: Mapping[str, int]) -> int:
     return max(0, counters.get("connections_accepted", 0) - counters.get("connections_ended", 0))
+
+
+def _clock(core: ServerCore, now: float) -> Iterator[Gauge]:
+    ahead = core.proxies.ahead_seconds(now)
+    text = "Seconds by which its timestamps are ahead of the clocks of a majority of the proxies; 0 if unknown."
+    yield Gauge("clock_ahead_seconds", text, 0 if ahead is None else ahead)
+    yield Gauge("ages_trusted", "1 if messages go by their age, 0 if its clock cannot be trusted.",
+                int(core.proxies.trusts_ages(now)))  # fmt: skip
 
 
 def _queues(loop: Loop, core: ServerCore) -> Iterator[Gauge]:

@@ -149,6 +149,7 @@ BAD = {
     "topics_max": ["0", "1e3"],
     "servers_max": ["0", "99999"],
     "publishers_max": ["0"],
+    "topic_defaults": ["audit.>", "audit.> kept=7d", "a.>.b keep=7d", "> keep=7", 7, [{"keep": "7d"}]],
     "subscribers_max": ["-5"],
     "answer_records_max": ["0", "65537"],
     "answer_bytes_max": ["0", "1 GiB"],

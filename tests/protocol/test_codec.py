@@ -38,8 +38,7 @@ from pubsub.protocol.transfers import Merge, Owners, Transfer
 PRINTABLE = "".join(map(chr, range(33, 127)))
 ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s not in {".", ".."})
 topics = st.text(PRINTABLE, min_size=1, max_size=TOPIC_LENGTH_MAX)
-hexes = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
-words = st.text(PRINTABLE, max_size=40)
+hexes, words = st.from_regex(r"[0-9a-f]{16}", fullmatch=True), st.text(PRINTABLE, max_size=40)
 numbers, flags = st.integers(0, NUMBER_MAX), st.integers(0, 1)
 positions = st.none() | st.tuples(hexes, numbers)
 bodies = st.binary(max_size=200)
@@ -58,8 +57,8 @@ endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
 @st.composite
 def views(draw):
     members = sorted(draw(st.lists(hexes, min_size=1, max_size=2, unique=True)))
-    primary = draw(st.sampled_from(members))
-    in_sync = sorted({primary, draw(st.sampled_from(members))})
+    primary, other = draw(st.sampled_from(members)), draw(st.sampled_from(members))
+    in_sync = sorted({primary, other})
     return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))
 
 
@@ -180,6 +179,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "draining": flags,
         "made": numbers,
         "member": st.just("") | hexes,
+        "defaults": maybe,
         **store_directory,
     },
     Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags, "empty": flags},
@@ -225,12 +225,10 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "log": st.just("") | hexes,
         "records": numbers,
         "checksum": numbers,
-        "change": numbers,
-        "stamp": numbers,
+        **dict.fromkeys(("change", "stamp", "rows", "since", "term", "clock"), numbers),
         "server": st.just("") | ids,
-        "rows": numbers,
-        **dict.fromkeys(("since", "term"), numbers),
         "doubtful": flags,
+        "defaults": words,
         **store_directory,
         "body": bodies,
     },
@@ -440,13 +438,12 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read():
 def test_a_body_is_handed_on_uncopied():
     body = memoryview(bytearray(1_000_000))
     assert decode(HEAD, body).body is body
-    message = decode(HEAD, body)
-    assert encode(message)[1] is body
+    assert encode(decode(HEAD, body))[1] is body
 
 
 @given(messages)
 def test_the_route_of_a_request_is_read_without_decoding_the_rest(message):
-    head, _ = encode(message)
+    head = encode(message)[0]
     if isinstance(message, Subscribe | Unsubscribe | Configure | Settings | Purge | Get | Read | Put | Stage | Publish):
         assert request_route(head) == (head.split(b" ")[0].decode(), message.sender, message.topic)
     elif isinstance(message, Report | Operate):

@@ -165,7 +165,9 @@ def test_a_proxy_that_never_heard_the_holder_remembers_its_abandoned_log() -> No
 
 
 def told(stage: Stage, topics: dict[str, str], change: int = 1) -> Status:
-    return Status("p1", Outcome.SUCCESS, change=change, stamp=stage.core.replies._stamps.last, body=join_topics(topics))
+    stamps = stage.core.replies._stamps
+    clock, body = stamps.clock(stage.now), join_topics(topics)
+    return Status("p1", Outcome.SUCCESS, change=change, stamp=stamps.last, clock=clock, body=body)
 
 
 def test_every_live_server_learns_of_an_abandoned_topic_at_once() -> None:

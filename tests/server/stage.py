@@ -76,6 +76,10 @@ class Stage:
         self.others = ""
         self.since = 0
         """The time since which every store has announced all its topics, in those answers."""
+        self.proxies_behind: float | None = 0.0
+        """Seconds by which the clocks of proxies are behind; None: they have not told them."""
+        self.other_defaults = ""
+        """The servers with other defaults, in the proxies' answers to WHOLE."""
         self.confirms = False
         """Whether proxies answer announcements."""
         self.hears = True
@@ -104,6 +108,9 @@ class Stage:
             self.wall + self.now,
         )
         self.core = self.group_commit.core
+        if self.proxies_behind is not None:
+            for proxy in self.core.proxies.all:
+                proxy.clock = self.wall - self.proxies_behind
         if self.hears:
             hear_everything(self.core.proxies)
             self.core.unconfirmed.confirmed()
@@ -146,6 +153,7 @@ class Stage:
                 if self.sole_owner:
                     others = dict.fromkeys(out.message.topics or {}, self.others)
                     answer = Status("p", Outcome.SUCCESS, body=join_topics(others), since=self.since)
+                    answer.defaults = self.other_defaults
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
             elif isinstance(out.message, Periodic) and self.confirms:
                 answer = Status("p", Outcome.SUCCESS, change=out.message.change)

@@ -219,7 +219,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.far", "Cursor.handed", "Log.bare"}
+    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {
+        "Cursor.far",
+        "Cursor.handed",
+        "Log.bare",
+        "Policy.default",
+        "Policy.settings",
+    }
 
 
 def test_the_list_has_every_field_of_a_topic() -> None:

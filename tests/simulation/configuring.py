@@ -20,6 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Configure, Outcome, Status
 from pubsub.protocol.messages import Settings as Ask
@@ -31,6 +32,7 @@ from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.retention import Retention
 from tests.simulation.history import ACKED, History
 from tests.simulation.purged import judge_shown, read_all
+from tests.simulation.retaining import Retaining, in_force
 from tests.simulation.tasks import Task
 from tests.simulation.world import Host, World
 
@@ -89,6 +91,8 @@ class Configured:
     found: list[str] = field(default_factory=list)
     asked_at: dict[int, tuple[object, float]] = field(default_factory=dict)
     """When a server asked whether it is the sole owner, by the ID of what it wants to let go."""
+    retaining: Retaining | None = None
+    """What servers held, in runs with defaults or wrong clocks."""
     allowed: dict[tuple[int, str], float] = field(default_factory=dict)
     """When the question was asked that allows a server to let go of a topic's batches."""
 
@@ -115,6 +119,12 @@ class Configured:
         mine = [change for change in self.changes.values() if change.topic == topic]
         replaced = frozenset().union(*(change.seen for change in mine if change.done))
         return [change for change in mine if change.answered and change.version not in replaced]
+
+    @property
+    def slack(self) -> float:
+        """Seconds by which a clock that is right enough may be ahead, and a server is late to be looked at."""
+        fate = self.world.fate
+        return 2 * fate.skew + 3 * fate.heartbeat + 1.0
 
     def violate(self, text: str) -> None:
         if len(self.found) < 10:
@@ -194,6 +204,8 @@ def watched(known: Configured) -> Iterator[None]:
     def seen_tick(retention: Retention, at: float) -> Any:
         nonlocal now
         now = at
+        if known.retaining is not None:
+            known.retaining.look(retention, known.world.now)
         return tick(retention, at)
 
     def seen_trimmed(retention: Retention, topic: Topic, log: Log, low: int) -> Any:
@@ -225,6 +237,8 @@ def _check(
 ) -> None:
     """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go."""
     state = retention._state
+    if known.retaining is not None and not dropped and topic.name not in known.history.given_up:
+        _check_defaults(known, known.retaining, retention, topic, log, low, high)
     changes = known.in_force(topic, known.allowed.get((id(retention), topic.name), float("inf")))
     if not changes or topic.name in known.history.given_up:  # The settings may have been given up with a holder.
         return
@@ -243,14 +257,44 @@ def _check(
         for change in changes:
             amounts = (change.keep, change.drop) if dropped else (change.keep,)
             for amount in amounts:
-                if not _lets_go(amount, stamp - put_at, records, size):
+                if not _lets_go(amount, _age(known, log, offset + count - 1, stamp - put_at), records, size):
                     known.violate(
                         f"{log.id}.{offset} of {topic.name} went, {(stamp - put_at) / 1e6:.3f} s old with {records}"
                         f" records and {size} bytes after it, though {change.version} keeps {amount}"
                     )
 
 
-def _lets_go(amount: Amount, age: int, records: int, size: int) -> bool:
+def _check_defaults(
+    known: Configured, retaining: Retaining, retention: Retention, topic: Topic, log: Log, low: int, high: int
+) -> None:
+    """Object to a batch in [low, high) of a log that goes by a default, though another server's default keeps it."""
+    state = retention._state
+    protecting = retaining.protects(retention, topic, log) if topic.settings.by_default else []
+    if not protecting:
+        return
+    after = _after(topic, state.reader)
+    try:
+        rows = [row for row in state.reader.stamps(log.number, low, 1000) if row[0] < high]
+    except StoreDamaged:
+        return
+    for offset, count, *_ in rows:
+        records, size = after.get((log.id, offset + count - 1), (10**9, 10**9))
+        age = (retaining.age(log.id, offset + count - 1, known.world.now) + known.slack) * MICROSECONDS
+        for default in protecting:
+            if not all(_lets_go(one, age, records, size) for one in in_force(topic, default)):
+                known.violate(
+                    f"{log.id}.{offset} of {topic.name} went by a default, though another server has {default}"
+                )
+
+
+def _age(known: Configured, log: Log, last: int, age: int) -> float:
+    """Return the age of a record in microseconds: by the server's clock, or less if that is wrong."""
+    if known.retaining is None:
+        return age
+    return min(age, (known.retaining.age(log.id, last, known.world.now) + known.slack) * MICROSECONDS)
+
+
+def _lets_go(amount: Amount, age: float, records: int, size: int) -> bool:
     return (
         (amount.age is not None and age >= amount.age)
         or (amount.records is not None and records >= amount.records)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import compaction, continuing, purges, retries, settings
+from tests.simulation.breakages import compaction, continuing, purges, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -341,6 +341,47 @@ def purged_split(seed: int) -> Fate:
     )
 
 
+def defaults_moved(seed: int) -> Fate:
+    """Topics that move between servers with different defaults."""
+    random = Random(f"defaults {seed}")
+    return Fate(
+        servers=random.choice((2, 3)),
+        proxies=random.choice((1, 2, 3)),
+        clients=2,
+        topics=random.choice((1, 3)),
+        seconds=random.choice((10.0, 15.0)),
+        think=random.choice((0.05, 0.1)),
+        skew=0.1,
+        heartbeat=0.1,
+        announce=random.choice((0.3, 1.0)),
+        late=random.choice((0.0, 0.05)),
+        configurers=random.choice((0, 0, 1)),
+        faults=_faults(
+            random,
+            some={"kill": 0.2, "churn": 1.0, "lose routes": 0.3, "outage": 0.3, "detour": 0.3},
+            move=random.choice((0.5, 2.0)),
+            defaults=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def wrong_clock(seed: int) -> Fate:
+    """A server on a host with a clock that is days ahead at some of its starts, and settings with ages."""
+    random = Random(f"wrong clock {seed}")
+    return Fate(
+        servers=1,
+        proxies=random.choice((1, 2, 3)),
+        clients=2,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        faults=_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -360,5 +401,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(compaction.breakage.breakages, latest_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
+    **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
+    **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
 }
 """By the title of a breakage: the runs that show it."""

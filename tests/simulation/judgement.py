@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation import compacting, configuring
+from tests.simulation import compacting, configuring, retaining
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.pairs import Pairs
@@ -63,6 +63,8 @@ class Judgement:
             self._add(client.found)
         self._add(list(self.pairs.differences()))
         compacting.judge(self.cast.compacted, self.cast.configured, self.cast.servers, self.history)
+        if "defaults" in self.cast.fate.faults:
+            retaining.judge_defaults(self.cast, self.history)
         configuring.judge(self.cast.configured, self.cast.servers, self.history, "flip" in self.cast.fate.faults)
         for server in self.cast.servers:
             server.compare()

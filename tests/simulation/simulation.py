@@ -24,6 +24,7 @@ from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
+from tests.simulation.retaining import Retaining, defaulted, often
 from tests.simulation.retrying import retrying
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
@@ -56,7 +57,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -89,16 +90,20 @@ class Simulation:
         self.pairs = Pairs(self.cast)
         self.faults = Faults(self.cast, self.supervisor, self.pairs)
         self.judgement = Judgement(self.cast, self.pairs)
+        if self.fate.faults.keys() & {"defaults", "wrong clock"}:
+            self.cast.configured.retaining = Retaining(removed=self._removed)
 
     def run(self) -> Result:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
+        looks = often(cast.configured.retaining)
         with (
             small(world.random, cast.counters),
             scarce(self.fate.scarce),
             watched(cast.configured),
             keyed(cast.compacted),
+            looks,
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -121,6 +126,10 @@ class Simulation:
             time.process_time() - started, cast.counters, cast.history.delivered,
         )  # fmt: skip
 
+    def _removed(self) -> set[str]:
+        """The stores that a proxy knows as removed."""
+        return {store for proxy in self.cast.proxies if proxy.life for store in proxy.core.table.gone}
+
     def _heal(self) -> None:
         """From here on there are no faults, all processes run, and users finish their work."""
         world, cast, fate = self.world, self.cast, self.fate
@@ -129,6 +138,7 @@ class Simulation:
         fate.loss = fate.late = fate.reorder = fate.duplicate = 0.0
         fate.delay = 0.001
         world.network.heal()
+        self.faults.configurations.finish()
         for node in cast.nodes:
             node.host.disk.mend()
             if isinstance(node, ServerNode):
@@ -167,6 +177,11 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
+
+
+def _drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws."""
+    return defaulted(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

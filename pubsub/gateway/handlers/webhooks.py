@@ -112,9 +112,9 @@ class Webhooks:
         before = time.time() - exchange.number("age", 0.0, 1e12)
         delivery_worker = self._dispatcher.delivery_worker(one.key)
         if delivery_worker is not None:
-            return answer(schemas.Purged(delivery_worker.purge(before)))
+            return answer(schemas.LettersPurged(delivery_worker.purge(before)))
         async with self._stopped(one) as mailbox:
-            return answer(schemas.Purged(dead_letters.purge(mailbox, before)))
+            return answer(schemas.LettersPurged(dead_letters.purge(mailbox, before)))
 
     async def redrive(self, exchange: Exchange) -> Response:
         """Deliver waiting messages now and dead letters again; an ended webhook starts again."""

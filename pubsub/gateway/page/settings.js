@@ -11,7 +11,7 @@ let version = "";
 function summed(facts) {
   if (facts.keep == null) return "";
   const parts = [
-    `keep: ${facts.keep}`, `drop: ${facts.drop}`,
+    ...["keep", "drop"].map((name) => `${name}: ${facts[name]}${from((facts.settings_from || {})[name])}`),
     ...(facts.kept_bytes == null ? [] : [`${size(facts.kept_bytes)} that no subscriber needs`]),
     ...(facts.oldest_stored_seconds == null ? [] : [`oldest message: ${span(facts.oldest_stored_seconds)}`]),
     ...(facts.not_let_go ? [`more stays than keep says: ${facts.not_let_go}`] : []),
@@ -19,10 +19,18 @@ function summed(facts) {
   return parts.join("; ");
 }
 
+// The pattern of the servers' configuration that a value is from; "" if the topic has it itself, or no server has one.
+function from(source) {
+  return source && source.includes("default ") ? ` (${source})` : "";
+}
+
+// The form has the topic's own values. An empty field shows the default in grey.
 function fill(found) {
   version = found.version;
-  form.elements.keep.value = found.conflict ? "" : found.keep;
-  form.elements.drop.value = found.conflict ? "" : found.drop;
+  for (const name of ["keep", "drop"]) {
+    form.elements[name].value = found.conflict ? "" : found.own[name] || "";
+    form.elements[name].placeholder = `${found[name]}${from(found.sources[name])}`;
+  }
 }
 
 async function load(topic) {
@@ -55,7 +63,7 @@ form.onsubmit = async (event) => {
   event.preventDefault();
   const topic = topicShown();
   const { keep, drop } = Object.fromEntries(new FormData(form));
-  const question = `Set keep=${keep || "none"} drop=${drop || "never"} for ${topic}? Messages that they let go do not come back.`;
+  const question = `Set keep=${keep || "the default"} drop=${drop || "the default"} for ${topic}? Messages that they let go do not come back.`;
   if (!confirm(question)) return;
   try {
     const headers = { "if-match": `"${version}"`, "content-type": "application/json" };

@@ -49,7 +49,7 @@ from pubsub.server.storage.schema import APPLICATION_ID, DESCRIBING, FILE, FORMA
 from pubsub.server.storage.staged import body_of
 from pubsub.server.topic.compacted import Parts, count_left, miscounted, outside
 from pubsub.server.topic.notes import HELD, STALE
-from pubsub.server.topic.purges import unread_place
+from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.topic import Log, Topic
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1

@@ -73,7 +73,8 @@ from pubsub.server.topic.compacted import outside
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
-from pubsub.server.topic.purges import Places, unread_place, without_purged
+from pubsub.server.topic.purged import unread_place, without_purged
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import NOTHING
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import ALWAYS, Span

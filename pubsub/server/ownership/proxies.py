@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pubsub.base.clock import Stamps
+from pubsub.base.clock import MICROSECONDS, Stamps
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ServerSettings
 from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Periodic, Status
+from pubsub.protocol.topic_defaults import digest, parse_default
 from pubsub.protocol.transfers import Owners
 from pubsub.server.state.replies import Outgoing
 
@@ -50,6 +51,7 @@ class Proxy:
     Attributes:
         durable: the highest change of ours that the proxy has confirmed to this process. The proxy has that change on
             its disk. Or it had no room for all our topics, and therefore answers no question of sole ownership.
+        clock: the proxy's clock less our monotonic one, in seconds, as last told; None: not told yet.
         given: topics given to other servers, in the form of the announcement, with our change number. Kept until the
             proxy has confirmed them.
     """
@@ -63,6 +65,7 @@ class Proxy:
     durable: int = -1
     taken_since: float | None = None
     reason: str = ""
+    clock: float | None = None
     given: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -97,6 +100,8 @@ class Proxies:
         """True if this server gets no new topics."""
         self.member = ""
         """The ID of this member, if the store has a register."""
+        self.defaults = digest(tuple(map(parse_default, settings.topic_defaults)))
+        """The digest of this server's defaults of topics' settings."""
         self.store_directory = "", ""
         """The other known stores, and the removed stores, in the form of the announcement."""
         self.out: list[Outgoing] = []
@@ -106,6 +111,26 @@ class Proxies:
     def durable_change(self) -> int:
         """The highest change of ours that enough proxies have confirmed to be witnesses."""
         return sorted([proxy.durable for proxy in self.all], reverse=True)[self.witnesses - 1]
+
+    def ahead_seconds(self, now: float) -> float | None:
+        """Return by how much our timestamps are ahead of the clocks of a majority of the proxies.
+
+        An answer that took long makes the difference larger, never smaller.
+
+        Returns:
+            Seconds, negative if they are behind; None if too few proxies have told their clocks.
+        """
+        reading = self._stamps.reading(now) / MICROSECONDS
+        ahead = sorted(reading - now - proxy.clock for proxy in self.all if proxy.clock is not None)
+        return ahead[self.majority - 1] if len(ahead) >= self.majority else None
+
+    def trusts_ages(self, now: float) -> bool:
+        """Return True if a majority of the proxies shows that our timestamps are not ahead, so that ages count.
+
+        The difference may be the largest one between two clocks, and the time of an answer.
+        """
+        ahead = self.ahead_seconds(now)
+        return ahead is not None and ahead <= self._settings.skew_seconds + self._settings.patience_seconds
 
     def received(self, index: int | str, now: float) -> None:
         """Record a received message; only links to proxies are watched for silence."""
@@ -184,6 +209,8 @@ class Proxies:
             # A proxy without room for all our topics has accepted this server too, and answers no question of sole
             # ownership meanwhile. A proxy without room for this server names no change.
             proxy.durable = max(proxy.durable, status.change)
+            if status.clock:
+                proxy.clock = status.clock / MICROSECONDS - now
             if status.outcome is Outcome.SUCCESS:  # The proxy also had room for the receivers of given topics.
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
@@ -271,6 +298,7 @@ class Proxies:
             *(self.store_directory if previous is None else ("", "")),
             self._stamps.reading(now),
             self.member,
+            self.defaults if previous is None else "",
         )
 
     def _send(self, index: int, message: Message, now: float, source: int = 0) -> None:

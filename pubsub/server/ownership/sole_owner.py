@@ -64,12 +64,16 @@ class Trimming:
         generation: the topic's generation when they were determined.
         cuts: by log, the offset below which its batches may be deleted.
         drops: by log, the offset below which unacknowledged batches may lose their bytes.
+        by_default: True if this server's default of the topic's settings allows it.
+        others_with_other_defaults: the servers that have other defaults, once the question is decided; "" if none.
     """
 
     topic: str
     generation: int
     cuts: dict[str, int]
     drops: dict[str, int] = field(default_factory=dict)
+    by_default: bool = False
+    others_with_other_defaults: str = ""
 
 
 @dataclass(slots=True)
@@ -100,6 +104,7 @@ class _Question:
     """Number of proxies that answered without a result."""
     since: int = NUMBER_MAX
     """Every store that these proxies know has announced all its topics since then (a timestamp)."""
+    others_with_other_defaults: set[str] = field(default_factory=set)
 
     @property
     def topics(self) -> dict[str, None]:
@@ -200,6 +205,7 @@ class SoleOwner:
                 self._settle(token)
             return {}
         question.since = min(question.since, status.since)
+        question.others_with_other_defaults |= set(filter(None, status.defaults.split(",")))
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         left = self._state.left
         for topic in question.topics:
@@ -229,6 +235,8 @@ class SoleOwner:
                 self._contested.unclaimed(topic, question.since)
         for topic, operation in question.operations:
             known = question.counted[topic] >= self._proxies.majority
+            if isinstance(operation, Trimming):
+                operation.others_with_other_defaults = ", ".join(sorted(question.others_with_other_defaults))
             self._decided.append((topic, operation, known and not question.others.get(topic)))
 
     def _is_settled(self, question: _Question) -> bool:

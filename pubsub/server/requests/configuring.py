@@ -6,7 +6,8 @@
                 to create a topic that exists             → superseded, with the settings in force
     SETTINGS                                              → success, with the settings in force
 
-Both answers have them in the body. A topic that is not held has the defaults, and CONFIGURE creates it.
+Both answers have them in the body, with the server's default in place of the values that the topic does not have.
+A topic that is not held has only defaults, and CONFIGURE creates it.
 """
 
 from __future__ import annotations
@@ -72,4 +73,4 @@ class Configuring:
         topic = self._state.topics.get(name)
         settings = DEFAULTS if topic is None else topic.settings
         log = "" if topic is None else topic.open.id
-        self._state.replies.answer(origin, outcome, log=log, body=settings.body())
+        self._state.replies.answer(origin, outcome, log=log, body=settings.body(self._state.default_of(name)))

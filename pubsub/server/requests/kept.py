@@ -1,16 +1,17 @@
 """What the settings of a topic keep and hold back, for a report.
 
-A topic that was never configured costs nothing here. Another one costs two lookups a log, without a body.
+A topic that no setting and no default concerns costs nothing here. Another one costs two lookups a log, without a body.
 
-* `keep`, `drop`: the settings as text. After a conflict several values, joined by " or ".
+* `keep`, `drop`: the settings in force as text. After a conflict several values, joined by " or ".
+* `settings_from`: by setting where its value is from; see `protocol.topic_defaults.source`.
 * `settings_conflict`: True if two servers merged the topic with different settings.
 * `keep_seconds`: the age beyond which `keep` lets a message go; null if no age does.
 * `kept_bytes`: bytes that no subscriber needs. After a start, bodies that were dropped earlier may count.
 * `oldest_stored_seconds`: age of the oldest stored message; null if there is none.
 * `not_let_go`: the reason why messages stay that the settings let go: "not sole owner", or the subscriber that has not
-  acknowledged them; "" if none stay.
+  acknowledged them, or the servers with other defaults; "" if none stay.
 
-The last four are null, null, null and "" for a topic that was never configured.
+The last four are null, null, null and "" for a topic that no setting and no default concerns.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ from typing import Any
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
+from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import unread_place
-from pubsub.server.topic.settings import Settings
+from pubsub.server.topic.purged import unread_place
+from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic
 
 
 def kept(state: State, topic: Topic, waits: Waiting) -> dict[str, Any]:
     """Return these facts of a topic. Its `waiting_bytes` have just been measured."""
-    settings = topic.settings
-    facts = {name: OR.join(texts) for name, texts in settings.texts.items()}
-    if not settings.version:
+    settings = topic.in_force
+    facts: dict[str, Any] = {name: OR.join(texts) for name, texts in settings.texts.items()}
+    facts["settings_from"] = {
+        name: source(texts, topic.policy.default.match) for name, texts in topic.settings.texts.items()
+    }
+    if settings is BUILT_IN:
         nothing = dict.fromkeys(("keep_seconds", "kept_bytes", "oldest_stored_seconds"))
         return {**facts, "settings_conflict": False, **nothing, "not_let_go": ""}
     age = waits.oldest(topic, [Span(log.id, max(log.low, log.bare)) for log in topic.logs.values()])
@@ -48,7 +53,7 @@ def kept(state: State, topic: Topic, waits: Waiting) -> dict[str, Any]:
 
 def _seconds(settings: Settings) -> float | None:
     """Return the age beyond which `keep` lets a message go; None if no age does."""
-    ages = [one.age for one in settings.keep]
+    ages = [None if one is None else one.age for one in settings.keep]
     return None if None in ages else max(age or 0 for age in ages) / MICROSECONDS
 
 

@@ -19,7 +19,8 @@ from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import Places, hidden_below
+from pubsub.server.topic.purged import hidden_below
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
 

@@ -30,7 +30,7 @@ from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.places import ended
 from pubsub.server.topic.ranges import behind, misses_tombstones, plan, start_of, up_to
-from pubsub.server.topic.settings import DEFAULTS
+from pubsub.server.topic.settings import BUILT_IN
 from pubsub.server.topic.shown import times
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.start import NOT_HELD, begun_all, cursor_at, oldest, with_bodies
@@ -246,7 +246,7 @@ class Reads:
 
     def _spans(self, topic: Topic, read: Read) -> tuple[Span, ...]:
         """Return the history, without batches that were let go before the reader came."""
-        if topic.settings is DEFAULTS and not topic.purged:
+        if topic.in_force is BUILT_IN and not topic.purged:
             return topic.history
         return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 

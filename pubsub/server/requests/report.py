@@ -15,7 +15,7 @@ from pubsub.server.ownership.stores import Stores
 from pubsub.server.requests.kept import kept
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import shown_records
+from pubsub.server.topic.purged import shown_records
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -65,6 +65,8 @@ class Reports:
             * `process`: `memory_bytes`; of the disk it writes to, `disk_size_bytes`, `disk_free_bytes`,
               `disk_used_bytes`.
             * `metrics`: their URL, or "".
+            * `clock_ahead_seconds`: how far its timestamps are ahead of the clocks of most proxies; null if unknown.
+              `trusts_ages`: False if that is too far, so that no message goes by its age.
             * `backlog_bytes_max`: of the server's settings.
             * `moves`: topics under transfer: `topic`, `direction` ("giving" or "receiving"), `other` (the server's ID
               or address), `state`, `chunks` that the receiver has, `tries` without an answer.
@@ -103,7 +105,7 @@ class Reports:
         for name in sorted(names)[:TOPICS_MAX]:
             topics[name] = _topic(state, state.topics[name], room, waits)
             room -= len(topics[name]["subscribers"])
-        self._lookups = waits.lookups
+        self._lookups, ahead = waits.lookups, self._proxies.ahead_seconds(now)
         quarantined = [
             {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.quarantined
         ]
@@ -125,6 +127,8 @@ class Reports:
             "disk": state.disk(),
             "process": state.process(),
             "metrics": self.metrics,
+            "clock_ahead_seconds": None if ahead is None else round(ahead, 3),
+            "trusts_ages": self._proxies.trusts_ages(now),
             "backlog_bytes_max": state.settings.backlog_bytes_max,
             "moves": _moves(self._moves),
             "proxies": self._proxy_fields(now),

@@ -16,6 +16,8 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, is_letters_topic, parse_holder
+from pubsub.protocol.topic_defaults import BUILT_IN as NO_RULE
+from pubsub.protocol.topic_defaults import TopicDefault, default_for, parse_default
 from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.long_polls import LongPolls
@@ -28,8 +30,8 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.policy import Policy
-from pubsub.server.topic.purges import unread_place
-from pubsub.server.topic.settings import LETTERS
+from pubsub.server.topic.purged import unread_place
+from pubsub.server.topic.settings import DEFAULTS, LETTERS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -63,6 +65,7 @@ class State:
 
     Attributes:
         change: the change number.
+        defaults: the rules of its configuration for topics without own settings, by pattern.
         topics: by name.
         uncommitted: changes for the next commit.
         held: reason by topic for topics that are held back.
@@ -89,6 +92,10 @@ class State:
         )
         self._random, self.started = random, now
         self.topics = loaded.topics
+        self.defaults = tuple(map(parse_default, settings.topic_defaults))
+        limits = settings.retention_hold_seconds, settings.history_bytes_max
+        self._policies = {one: Policy(*limits, one, DEFAULTS.with_default(one)) for one in self.defaults}
+        self._policies[NO_RULE] = Policy(*limits)
         self.uncommitted = Uncommitted(self.topics)
         for topic in list(loaded.topics.values()):
             self._add(topic)
@@ -220,14 +227,22 @@ class State:
         return topic
 
     def _add(self, topic: Topic) -> Topic:
-        topic.dirty, settings = self.uncommitted, self.settings
-        topic.policy = Policy(settings.retention_hold_seconds, settings.history_bytes_max)
+        topic.dirty = self.uncommitted
+        topic.follow(self._policy_of(topic.name))
         for subscription in topic.subscriptions.values():  # A loaded topic does not know which messages were sent.
             topic.suppose_all_handed_out(subscription.cursor)
         # An upper bound. `measure` finds the messages of closed logs for which no subscriber waits.
         topic.waiting_bytes = sum(log.total for log in topic.logs.values() if log is not topic.open)
         self.topics[topic.name] = topic
         return topic
+
+    def default_of(self, topic: str) -> TopicDefault:
+        """Return this server's default of the settings of a topic, held here or not."""
+        return default_for(topic, self.defaults)
+
+    def _policy_of(self, name: str) -> Policy:
+        """Return the policy of a topic, one for all topics of a rule."""
+        return self._policies[self.default_of(name)]
 
     def remove(self, name: str) -> Topic:
         """Remove a topic that is no longer held here. The caller must announce it."""

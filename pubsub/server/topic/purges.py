@@ -1,4 +1,4 @@
-"""Purges: the places up to which an operator deletes the messages of a topic (docs/explanation/topics.md, U4 to U8).
+"""The places up to which an operator purged a log of a topic (docs/explanation/topics.md, U4, U5 and U7).
 
 A purge is two offsets for each log. Below `kept` no message stays for the sake of `keep`. Below `unread` a message goes
 although a subscriber has not acknowledged it, and the subscriber is told so. Both only rise, so a repeated or late
@@ -7,16 +7,11 @@ request changes nothing. A message is deleted by retention. From the purge on it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
-from pubsub.server.topic.spans import Number, Span
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pubsub.server.topic.topic import Topic
+from pubsub.server.topic.spans import Number
 
 PURGED: Final = "purged"
 """Reason of a loss: an operator purged the messages."""
@@ -38,46 +33,3 @@ class Places(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 
 
 NOWHERE: Final = Places()
-
-
-def kept_places(topic: Topic, kept: Mapping[str, int]) -> dict[str, int]:
-    """Return the offsets below which `keep` lets messages go, raised to the purges.
-
-    Args:
-        kept: these offsets without purges, by log.
-    """
-    return {log: max(place, topic.purged.get(log, NOWHERE).kept) for log, place in kept.items()}
-
-
-def unread_place(topic: Topic, log: str) -> int:
-    """Return the offset below which messages of a log are gone for every reader; 0 if there was no such purge."""
-    return topic.purged.get(log, NOWHERE).unread if topic.purged else 0
-
-
-def hidden_below(topic: Topic) -> dict[str, int]:
-    """Return by log the offset below which a new reader gets no message: purged, and needed by no subscriber."""
-    if not topic.purged:
-        return {}
-    floors = topic.floors()
-    return {
-        log: max(places.unread, min(places.kept, floors[log])) for log, places in topic.purged.items() if log in floors
-    }
-
-
-def without_purged(topic: Topic) -> tuple[Span, ...]:
-    """Return the history without the messages that a purge lets go and no subscriber needs."""
-    if not topic.purged:
-        return topic.history
-    floors = topic.floors()
-
-    def begin(span: Span) -> int:
-        return max(span.low, min(topic.purged.get(span.log, NOWHERE).kept, floors.get(span.log, span.low)))
-
-    moved = [span.from_offset(begin(span)) for span in topic.history]
-    return tuple(span for span in moved if span.high is None or span.low < span.high)
-
-
-def shown_records(topic: Topic) -> int:
-    """Count the stored messages, without those that a purge hides until they are deleted."""
-    hidden = hidden_below(topic)
-    return sum(max(0, log.end - log.unknown - max(log.low, hidden.get(log.id, 0))) for log in topic.logs.values())

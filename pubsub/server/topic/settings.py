@@ -1,6 +1,6 @@
 """The settings of a topic at one holder, and the settings of two holders that become one.
 
-The rules are those of docs/explanation/retention.md, T8, T10, T12 and T13.
+The rules are those of docs/explanation/retention.md, T8, T10, T12 and T13; docs/explanation/defaults.md, Y1.
 
 A version is the ID of the request that made it, so a request that two servers took made one version. A row carries the
 versions that it was made from. In a merge, the row that was made from the other one replaces it. Two rows without that
@@ -17,12 +17,13 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from pubsub.protocol.topic_defaults import TopicDefault
 from pubsub.protocol.topic_settings import (
     EVER,
     NONE,
     TOMBSTONES,
     Amount,
-    encode_settings_in_force,
+    SettingsInForce,
     format_drop,
     format_keep,
     format_tombstones,
@@ -35,7 +36,7 @@ LINEAGE_MAX: Final = 256
 ALTERNATIVES_MAX: Final = 8
 """Amounts that stay in a conflict. More of them become one amount that lets go of nothing which any of them keeps."""
 
-Amounts = Annotated[tuple[Amount, ...], Meta(min_length=1, max_length=ALTERNATIVES_MAX)]
+Amounts = Annotated[tuple[Amount | None, ...], Meta(min_length=1, max_length=ALTERNATIVES_MAX)]
 Version = Annotated[str, Meta(pattern=r"\A([0-9a-f]{16})?\Z")]
 
 
@@ -46,8 +47,10 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         version: the ID of the request that made them; "" for the defaults.
         stamp: the server's clock at that time (microseconds since 1970).
         lineage: the versions that they were made from, the oldest first.
-        keep: amounts; a record that every subscriber has acknowledged goes when each of them lets it go.
-        drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go.
+        keep: amounts; a record that every subscriber has acknowledged goes when each of them lets it go. None is the
+            server's default.
+        drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go. None as
+            in `keep`.
         conflict: True if a merge met different values; the next request ends it.
         tombstones: how long the deletion of a key stays in a topic that keeps the latest records (microseconds).
         dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
@@ -56,8 +59,8 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     version: Version = ""
     stamp: Number = 0
     lineage: Annotated[tuple[LogId, ...], Meta(max_length=LINEAGE_MAX)] = ()
-    keep: Amounts = (NONE,)
-    drop: Amounts = (EVER,)
+    keep: Amounts = (None,)
+    drop: Amounts = (None,)
     conflict: bool = False
     dropped: bool = False
     tombstones: Number = TOMBSTONES
@@ -66,7 +69,9 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         """Return True if these settings are this version, or were made from it."""
         return version in ("", self.version) or version in self.lineage
 
-    def changed(self, version: str, stamp: int, keep: Amount, drop: Amount, tombstones: int = TOMBSTONES) -> Settings:
+    def changed(
+        self, version: str, stamp: int, keep: Amount | None, drop: Amount | None, tombstones: int = TOMBSTONES
+    ) -> Settings:
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
         made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,), tombstones=tombstones)
@@ -75,40 +80,66 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     @property
     def counts(self) -> bool:
         """True if an append may let an earlier record go."""
-        return any(amount.counts for amount in (*self.keep, *self.drop))
+        return any(amount is not None and amount.counts for amount in (*self.keep, *self.drop))
 
     @property
     def compacts(self) -> bool:
         """True if only the last record of each key stays. Other values of a conflict keep all of them."""
-        return all(amount.latest for amount in self.keep)
+        return all(amount is not None and amount.latest for amount in self.keep)
 
     @property
     def drops(self) -> bool:
         """True if a record may go that a subscriber has not acknowledged."""
-        return EVER not in self.drop
+        return EVER not in self.drop and None not in self.drop
+
+    @property
+    def without_ages(self) -> Settings:
+        """These settings without their ages, for a server that cannot trust its clock."""
+        return replace(self, keep=tuple(map(_without_age, self.keep)), drop=tuple(map(_without_age, self.drop)))
+
+    @property
+    def by_default(self) -> bool:
+        """True if a server's default says what may go."""
+        return None in self.keep or None in self.drop
 
     def kept_until(self, stamp: int) -> float:
         """Return the time from which age alone lets a record of this timestamp go; infinity if there is none."""
-        return max(float("inf") if one.age is None else stamp + one.age for one in self.keep)
+        return max(float("inf") if one is None or one.age is None else stamp + one.age for one in self.keep)
+
+    def with_default(self, default: TopicDefault) -> Settings:
+        """Return these settings with the server's default in place of each None."""
+        if not self.by_default:
+            return self
+        keep = dict.fromkeys(default.keep if one is None else one for one in self.keep)
+        drop = dict.fromkeys(default.drop if one is None else one for one in self.drop)
+        return replace(self, keep=tuple(keep), drop=tuple(drop))
 
     @property
     def texts(self) -> dict[str, list[str]]:
-        """The text of each amount, by setting."""
+        """The text of each amount, by setting; "" where the default holds."""
         return {
-            "keep": [format_keep(one) for one in self.keep],
-            "drop": [format_drop(one) for one in self.drop],
-            "tombstones": [format_tombstones(self.tombstones)],
+            "keep": ["" if one is None else format_keep(one) for one in self.keep],
+            "drop": ["" if one is None else format_drop(one) for one in self.drop],
+            "tombstones": ["" if self.tombstones == TOMBSTONES else format_tombstones(self.tombstones)],
         }
 
-    def body(self) -> bytes:
-        """Return the body of an answer with these settings."""
-        return encode_settings_in_force(self.version, self.stamp, self.texts, self.conflict)
+    def body(self, default: TopicDefault) -> bytes:
+        """Return the body of an answer with these settings at a server with this default."""
+        in_force = self.with_default(default).texts | {"tombstones": [format_tombstones(self.tombstones)]}
+        return SettingsInForce(self.version, self.stamp, self.conflict, in_force, self.texts, default.match).encode()
 
 
 DEFAULTS: Final = Settings()
 
 LETTERS: Final = Settings(keep=(Amount(age=14 * 24 * 3600 * 1_000_000),))
 """Settings of a new topic of dead letters, which needs no subscriber: each letter stays for 14 days after its put."""
+
+BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,))
+"""The values in force of a topic without settings at a server without a default for it."""
+
+
+def _without_age(amount: Amount | None) -> Amount | None:
+    return amount if amount is None or not amount.age else replace(amount, age=None)
 
 
 def merged(mine: Settings, its: Settings) -> Settings:
@@ -136,10 +167,13 @@ def merged(mine: Settings, its: Settings) -> Settings:
     )
 
 
-def _both(mine: Iterable[Amount], its: Iterable[Amount]) -> tuple[Amount, ...]:
+def _both(mine: Iterable[Amount | None], its: Iterable[Amount | None]) -> tuple[Amount | None, ...]:
     """Return the amounts of both, in an order that does not depend on the receiver of the merge."""
     amounts = sorted({*mine, *its}, key=repr)
-    return tuple(amounts) if len(amounts) <= ALTERNATIVES_MAX else (_largest(amounts),)
+    if len(amounts) <= ALTERNATIVES_MAX:
+        return tuple(amounts)
+    largest = _largest(one for one in amounts if one is not None)
+    return (largest, None) if None in amounts else (largest,)
 
 
 def _largest(amounts: Iterable[Amount]) -> Amount:

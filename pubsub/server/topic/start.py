@@ -26,7 +26,7 @@ from pubsub.protocol.topic_settings import NONE
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.places import begun
-from pubsub.server.topic.purges import hidden_below
+from pubsub.server.topic.purged import hidden_below
 from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.shown import Budget, backwards
 from pubsub.server.topic.spans import ALWAYS, Span, find
@@ -74,8 +74,9 @@ def _kept(topic: Topic) -> int:
 
     A new subscription is not owed such a record, which another holder may have without its bytes.
     """
-    ages = [amount.age for amount in topic.settings.keep]
-    if topic.settings.keep == (NONE,) or None in ages:
+    keep = topic.in_force.keep
+    ages = [None if amount is None else amount.age for amount in keep]
+    if keep == (NONE,) or None in ages:
         return NUMBER_MAX
     return max(age for age in ages if age is not None)
 

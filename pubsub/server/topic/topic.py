@@ -43,7 +43,7 @@ from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
-from pubsub.server.topic.settings import DEFAULTS, Settings
+from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
@@ -127,6 +127,7 @@ class Topic:
         compacted: the parts of each log from which compaction removed records, by the log's ID.
         order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
+        in_force: the same with the server's default where they have no value.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -155,6 +156,7 @@ class Topic:
     compacted: dict[str, Parts] = field(default_factory=dict)
     order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
+    in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -229,6 +231,7 @@ class Topic:
     def configure(self, settings: Settings) -> None:
         """Replace the settings."""
         self.settings = settings
+        self.follow(self.policy)
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
 
     def remove(self, removal: Removal) -> None:
@@ -278,6 +281,12 @@ class Topic:
         """Forget up to where a log was purged, because no message below that place is stored any more."""
         if self.purged.pop(log, None) is not None:
             self.dirty.row(self.name, TopicPurged(self.number, log, NOWHERE))
+
+    def follow(self, policy: Policy) -> None:
+        """Take over the limits and the default of this server."""
+        self.policy = policy
+        plain = self.settings is DEFAULTS or self.settings == DEFAULTS
+        self.in_force = policy.settings if plain else self.settings.with_default(policy.default)
 
     # Other holders
 

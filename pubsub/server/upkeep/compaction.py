@@ -1,6 +1,6 @@
 """Compaction: of each key, a topic with `keep=latest` keeps the last record.
 
-The rules are those of docs/explanation/compaction.md, Y1, Y2 and Y4.
+The rules are those of docs/explanation/compaction.md, Z1, Z2 and Z4.
 
 A pass goes along the history of one topic, from the newest record back to the oldest, and remembers the keys that it
 has met. A record of such a key is superseded. The pass advances in rounds. Each round looks at a bounded stretch, after
@@ -48,14 +48,21 @@ class Compaction:
         sole_owner: answers whether this server is a topic's sole owner.
         trimmed: raises the low end of a log, and returns the changes.
         now: monotonic seconds.
+        trusts_ages: returns False while the server's clock may be ahead.
 
     Attributes:
         clock: returns monotonic seconds, to measure rounds.
     """
 
     def __init__(
-        self, state: State, sole_owner: SoleOwner, trimmed: Callable[[Topic, Log, int], list[Change]], now: float
+        self,
+        state: State,
+        sole_owner: SoleOwner,
+        trimmed: Callable[[Topic, Log, int], list[Change]],
+        now: float,
+        trusts_ages: Callable[[float], bool],
     ) -> None:
+        self._trusts_ages = trusts_ages
         self._state, self._sole_owner, self._trimmed = state, sole_owner, trimmed
         self.clock: Callable[[], float] = lambda: 0.0
         self._at = {name: now + LOOK_SECONDS for name, topic in state.topics.items() if topic.settings.compacts}
@@ -159,7 +166,7 @@ class Compaction:
         changes: list[Change] = []
         try:
             if not running.finished:
-                changes = running.round(now, self.clock)
+                changes = running.round(now, self.clock, ages=self._trusts_ages(now))
             if running.finished:
                 changes += self._trim_fronts(topic)
         except StoreDamaged:  # The topic keeps its records.

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from pubsub.protocol.topic_settings import Amount
+from pubsub.protocol.topic_settings import EVER, Amount
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.places import cut
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 
-def released(topic: Topic, amounts: Iterable[Amount], stamp: int, reader: BatchReader) -> dict[str, int]:
+def released(topic: Topic, amounts: Iterable[Amount | None], stamp: int, reader: BatchReader) -> dict[str, int]:
     """Return for each log the offset below which every one of these amounts lets each record go.
 
     Args:
-        amounts: at least one.
+        amounts: at least one. None, a default that is not known here, lets nothing go.
         stamp: the present time (microseconds since 1970).
 
     Raises:
         StoreDamaged: a row cannot be read.
     """
-    each = [_released(topic, amount, stamp, reader) for amount in amounts]
+    each = [_released(topic, amount or EVER, stamp, reader) for amount in amounts]
     return {log: min(one[log] for one in each) for log in topic.logs}
 
 

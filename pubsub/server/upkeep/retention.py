@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
+
+from msgspec.structs import replace
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.topic_settings import NONE, NOT_SOLE_OWNER
+from pubsub.protocol.topic_settings import CLOCK_AHEAD, NONE, NOT_SOLE_OWNER, OTHER_DEFAULTS
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import (
@@ -39,8 +41,8 @@ from pubsub.server.topic.changes import (
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.places import cut
-from pubsub.server.topic.purges import kept_places, unread_place
-from pubsub.server.topic.settings import DEFAULTS
+from pubsub.server.topic.purged import kept_places, unread_place
+from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.compaction import Compaction
 from pubsub.server.upkeep.keeping import held_by, released
@@ -75,13 +77,21 @@ class Retention:
         discarded: numbers of stored logs without a topic.
         watermarks: numbers of stored copies of `last` to which no span refers.
         now: monotonic seconds.
+        trusts_ages: returns whether the clock is right enough for ages, at this monotonic time.
     """
 
     def __init__(
-        self, state: State, sole_owner: SoleOwner, discarded: Iterable[int], watermarks: Iterable[int], now: float
+        self,
+        state: State,
+        sole_owner: SoleOwner,
+        discarded: Iterable[int],
+        watermarks: Iterable[int],
+        now: float,
+        trusts_ages: Callable[[float], bool] = lambda now: True,
     ) -> None:
         self._state, self._sole_owner = state, sole_owner
-        self.compaction = Compaction(state, sole_owner, self._trimmed, now)
+        self.compaction = Compaction(state, sole_owner, self._trimmed, now, trusts_ages)
+        self._trusts_ages = trusts_ages
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is due for a check."""
         self._due = [(at, name) for name, at in self._at.items()]
@@ -104,9 +114,9 @@ class Retention:
         topic = self._state.topics[name]
         if name not in self._at:
             self._push(name, now + topic.policy.keep_seconds)
-        elif topic.settings is not DEFAULTS and topic.settings.counts:
+        elif topic.in_force is not BUILT_IN and topic.in_force.counts:
             self._push(name, now + ROUND_SECONDS)
-        if topic.settings is not DEFAULTS and topic.settings.compacts:
+        if topic.in_force is not BUILT_IN and topic.settings.compacts:
             self.compaction.appended(topic, now)
 
     def look_at(self, name: str) -> None:
@@ -220,7 +230,10 @@ class Retention:
         return number
 
     def _examine(self, topic: Topic, now: float) -> None:
-        stamp, settings = self._state.stamps.reading(now), topic.settings
+        stamp, settings = self._state.stamps.reading(now), topic.in_force
+        wrong = settings is not BUILT_IN and not self._trusts_ages(now) and settings != settings.without_ages
+        if wrong:  # The age of each message may be too large (docs/explanation/defaults.md, Y2).
+            settings = settings.without_ages
         old = topic.policy.lets_go_until(stamp)
         if settings.dropped or topic.purged:
             self._know_bare(topic)
@@ -247,15 +260,19 @@ class Retention:
                 )
                 due = max(oldest[0][2] - old, kept_until - stamp) / MICROSECONDS
                 again.append(now + max(LOOK_SECONDS, due))
-        drops = self._drops(topic, limits, stamp, old) if settings.drops or topic.purged else {}
+        drops = self._drops(topic, settings, limits, stamp, old) if settings.drops or topic.purged else {}
         if cuts or drops:
-            asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts, drops)
+            by_default = topic.settings.by_default
+            asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts, drops, by_default)
             if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
             return
-        if not settings.compacts:  # Compaction finds what holds it up.
+        if not topic.settings.compacts:  # Compaction finds what holds it up.
             topic.superseded_since = 0
-            topic.not_let_go = held_by(topic, floors, limits) if settings.version else ""
+            topic.not_let_go = "" if settings is BUILT_IN else held_by(topic, floors, limits)
+        if wrong:
+            topic.not_let_go = topic.not_let_go or CLOCK_AHEAD
+            again.append(now + ROUND_SECONDS)
         if again and min(again) < float("inf"):
             self._push(topic.name, min(again))
 
@@ -275,10 +292,10 @@ class Retention:
         if unknown:
             self._state.measure(topic)
 
-    def _drops(self, topic: Topic, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
+    def _drops(self, topic: Topic, settings: Settings, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
         """Return for each log with unacknowledged batches to drop the offset below which they go."""
         reader, out = self._state.reader, {}
-        dropped = released(topic, topic.settings.drop, stamp, reader)
+        dropped = released(topic, settings.drop, stamp, reader)
         for log in topic.logs.values():
             goes = max(dropped[log.id], unread_place(topic, log.id))
             place = cut(reader, log, min(goes, limits[log.id]), old)
@@ -291,8 +308,14 @@ class Retention:
         name = asked.topic
         known = asked.generation == self._generation.get(name, 0)
         topic = self._state.topics.get(name)
-        if known and topic is not None and topic.settings.version and topic.not_let_go in {"", NOT_SOLE_OWNER}:
-            topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
+        others = asked.others_with_other_defaults if asked.by_default else ""
+        reason = f"{OTHER_DEFAULTS} {others}" if others else "" if sole_owner else NOT_SOLE_OWNER
+        if known and topic is not None and not topic.not_let_go.startswith("subscriber "):
+            topic.not_let_go = "" if topic.in_force is BUILT_IN and not others else reason
+        if sole_owner and known and others:
+            self._state.counters["held_by_other_defaults"] += 1
+            self._push(name, now + ROUND_SECONDS)
+            return
         if sole_owner and known:
             self._allowed.extend((name, log, place) for log, place in asked.cuts.items())
             self._over.extend((name, log, upto, True) for log, upto in asked.drops.items())
@@ -325,6 +348,8 @@ class Retention:
             self._over.popleft()
             return []
         low, floor = max(log.low, log.bare), topic.floors()[log_id]
+        if drops and not topic.settings.dropped:  # By a default. The reason of the loss is kept with the topic.
+            topic.configure(replace(topic.settings, dropped=True))
         try:
             upto = upto if drops else self._unneeded(topic, log, upto)
             if low >= upto:

@@ -1,6 +1,6 @@
 """One pass of compaction along the history of a topic, stretch by stretch, from the newest record back to the oldest.
 
-The rules are those of docs/explanation/compaction.md, Y3, Y4, Y6, Y7 and Y8.
+The rules are those of docs/explanation/compaction.md, Z3, Z4, Z6, Z7 and Z8.
 
 A key is remembered as a hash of 16 bytes. With eight bytes, two of some million keys could have one hash, and the older
 record of one of them would go as superseded.
@@ -65,17 +65,19 @@ class Pass:
         self._rest: tuple[int, int] | None = None
         """Where the set of keys was full."""
 
-    def round(self, now: float, clock: Callable[[], float]) -> list[Change]:
+    def round(self, now: float, clock: Callable[[], float], *, ages: bool = True) -> list[Change]:
         """Look at one stretch, and remove what is superseded.
 
         Args:
             now: monotonic seconds.
             clock: returns monotonic seconds, to end a round in time.
+            ages: False if timestamps may be ahead, so that no tombstone is known to be old enough.
 
         Raises:
             StoreDamaged: a page cannot be read.
         """
         stamp = self._state.stamps.reading(now)
+        self._old = stamp - self.topic.settings.tombstones if ages else 0
         if self._going is None and self._index < len(self._spans):
             span = self._spans[self._index]
             return self._walk(span, self.topic.logs[span.log], stamp, clock() + STRETCH_SECONDS, clock)
@@ -146,7 +148,7 @@ class Pass:
 
     def _look(self, span: Span, log: Log, batch: Batch, stamp: int, thinning: Thinning, top: int) -> None:
         """Decide about each record of a batch below the offset `top`, the newest first."""
-        topic, settings = self.topic, self.topic.settings
+        topic = self.topic
         assert batch.body is not None
         keys = decode_keys(batch.body)
         if not keys or batch.stamp <= span.since:
@@ -172,7 +174,7 @@ class Pass:
             elif self._rest is None:
                 self._keys.add(key)
                 if is_tombstone(batch.body, index):
-                    if young or holder or batch.stamp > stamp - settings.tombstones:
+                    if young or holder or batch.stamp > self._old:
                         self.left = True
                     elif not last:
                         self._tombstones[key] = log.id, batch.offset + index

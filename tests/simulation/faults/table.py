@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.cast import Cast
+from tests.simulation.faults.configurations import Configurations
 from tests.simulation.faults.deaths import Deaths
 from tests.simulation.faults.directories import Directories
 from tests.simulation.faults.hosts import Hosts
@@ -34,6 +35,7 @@ class Faults:
         self.cast, self.world = cast, cast.world
         self.operators = Operators(cast, supervisor)
         self.networks = Networks(cast)
+        self.configurations = Configurations(cast, supervisor)
         self.directories = Directories(cast, supervisor, self.operators, pairs)
         kinds = (
             Deaths(cast, supervisor),
@@ -45,6 +47,7 @@ class Faults:
             Members(cast, supervisor, self.operators, pairs),
             Moments(cast, supervisor, self.operators),
             Spoiling(cast, supervisor),
+            self.configurations,
         )
         self.by_name: dict[str, Fault] = {name: fault for kind in kinds for name, fault in kind.faults().items()}
 

@@ -1,0 +1,38 @@
+"""The calls of a blocking client that create and purge topics; `Client` inherits them."""
+
+from __future__ import annotations
+
+from pubsub.client.service_calls import ServiceCalls
+from pubsub.client.topic_objects import Purged
+from pubsub.client.topic_settings import TopicSettings
+
+
+class TopicOperations(ServiceCalls):
+    """Calls about whole topics, for operators."""
+
+    def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+        """Create a topic, and return its settings when every proxy that answers knows it.
+
+        Args:
+            topic: as for `put`.
+            keep, drop: as for `configure`; None: the default.
+
+        Raises:
+            InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
+            NotNow: the topic exists with other settings. With the same settings the call succeeds.
+            NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
+        """
+        return self._topic_objects.create(topic, keep, drop)
+
+    def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
+        """Delete the stored messages of a topic that every subscriber has acknowledged, and return their number.
+
+        Args:
+            topic: a topic that exists.
+            unread: delete the other messages, too. A subscriber that has not acknowledged them gets `DataLoss`.
+
+        Raises:
+            NotKnown: there is no such topic.
+            InvalidName, CallerError, NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
+        """
+        return self._topic_objects.purge(topic, unread=unread)

@@ -1,0 +1,114 @@
+"""The judgement on what servers let go of by their defaults and by the ages of messages.
+
+    1   a server that held a record protects it by its own default, until it starts again or is removed: no other server
+        lets the record go by another default (tests/topics/model/defaults.py)
+    2   a record stays for its age by true time, whatever the clock of the server's host says
+    3   in the end every proxy has the defaults of every server that runs
+
+Servers with the same store, one after the other or as members of a pair, are one server here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+from unittest import mock
+
+from pubsub.protocol.topic_defaults import TopicDefault, digest
+from pubsub.protocol.topic_settings import Amount
+from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep import retention as upkeep
+
+if TYPE_CHECKING:
+    from pubsub.server.upkeep.retention import Retention
+    from tests.simulation.cast import Cast
+    from tests.simulation.fate import Fate
+    from tests.simulation.history import History
+
+DEFAULTED = 0.15
+"""Share of runs with servers that have defaults."""
+
+
+def defaulted(fate: Fate, seed: int) -> Fate:
+    """Have some runs change the servers' files; drawn apart, so that the others stay what they were."""
+    random = Random(f"defaults of {seed}")
+    if random.random() >= DEFAULTED or fate.older or fate.older_members:
+        return fate
+    fate.faults["defaults"] = random.choice((0.5, 2.0))
+    return fate
+
+
+class Protection(NamedTuple):
+    """The life in which a server held a log, and its default for the topic."""
+
+    life: int
+    default: TopicDefault
+
+
+@dataclass
+class Retaining:
+    """What servers held, and since when, in one run.
+
+    Attributes:
+        lives: by store, the incarnation of the latest start.
+        held: by log and store, the life in which the store held the log last.
+        seen: by log, the ends of the log, each with the true time at which it was there first.
+    """
+
+    lives: dict[str, int] = field(default_factory=dict)
+    held: dict[str, dict[str, Protection]] = field(default_factory=dict)
+    seen: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    removed: Callable[[], set[str]] = set
+    """Returns the stores that an operator, or a server that left for good, removed."""
+
+    def look(self, retention: Retention, now: float) -> None:
+        """Note what a server holds.
+
+        Args:
+            now: true time.
+        """
+        state = retention._state
+        life = self.lives[state.store_id] = max(state.incarnation, self.lives.get(state.store_id, 0))
+        for topic in state.topics.values():
+            for log in topic.logs.values():
+                self.held.setdefault(log.id, {})[state.store_id] = Protection(life, topic.policy.default)
+                ends = self.seen.setdefault(log.id, [])
+                if not ends or ends[-1][0] < log.end:
+                    ends.append((log.end, now))
+
+    def protects(self, retention: Retention, topic: Topic, log: Log) -> list[TopicDefault]:
+        """Return other servers' defaults that hold for a log that goes by this server's default."""
+        store = retention._state.store_id
+        return [
+            one.default
+            for other, one in self.held.get(log.id, {}).items()
+            if other not in {store, *self.removed()} and one.life == self.lives[other]
+        ]
+
+    def age(self, log: str, last: int, now: float) -> float:
+        """Return the true age of a record in seconds; a little less than it is."""
+        return now - next((at for end, at in self.seen.get(log, ()) if end > last), now)
+
+
+def often(retaining: Retaining | None) -> contextlib.AbstractContextManager[object]:
+    """Look more often at what may go, since servers that start often would let go of little in a short run."""
+    return contextlib.nullcontext() if retaining is None else mock.patch.object(upkeep, "ROUND_SECONDS", 0.3)
+
+
+def in_force(topic: Topic, default: TopicDefault) -> tuple[Amount, ...]:
+    """Return the amounts of `keep` at a server with this default."""
+    return tuple(one for one in topic.settings.with_default(default).keep if one is not None)
+
+
+def judge_defaults(cast: Cast, history: History) -> None:
+    """Object to a proxy that does not have the defaults of a server that runs."""
+    for server in cast.servers:
+        state = server.core.state
+        expected = digest(state.defaults)
+        for proxy in cast.proxies:
+            known = proxy.core.table.servers.get(state.store_id)
+            if known is None or known.defaults != expected:
+                history.violate(f"{proxy.name} has not the defaults of {server.name}")
