@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pubsub.client.arguments import Headers, check_contents, check_count, metadata_of
 from pubsub.client.awaited import Awaited
-from pubsub.client.client_base import ACKNOWLEDGE_SECONDS, ClientBase
+from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
@@ -39,6 +39,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import TopicSettings
 from pubsub.errors import CallerError, PubsubError, StorageError
@@ -92,7 +93,7 @@ class AsyncPublisher:
             self._publisher.leave()
 
 
-class AsyncClient(ClientBase):
+class AsyncClient(AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some

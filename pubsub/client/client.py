@@ -18,11 +18,11 @@ from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_calls import TopicCalls
 from pubsub.client.topic_operations import TopicOperations
-from pubsub.client.topic_settings import TopicSettings
 
 
-class Client(TopicOperations):
+class Client(TopicOperations, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
@@ -218,49 +218,6 @@ class Client(TopicOperations):
             PubsubError: otherwise as `subscribe`.
         """
         self._run(self._calls.subscribing.intend(topic, False, timeout))
-
-    # Settings of topics
-
-    def settings_of(self, topic: str) -> TopicSettings:
-        """Return the settings of a topic; the defaults if it does not exist.
-
-        Raises:
-            InvalidName, CallerError: the topic is not allowed, or belongs to a service.
-            Unavailable: no answer came within the client's time limit.
-            NotAllowed, KeyRefused: as `put`; this needs the right to get or to operate.
-            Refused: a proxy or server has a release without settings.
-        """
-        return self._topic_settings.settings_of(topic)
-
-    def configure(
-        self,
-        topic: str,
-        *,
-        keep: str | None = None,
-        drop: str | None = None,
-        base: str | None = None,
-        tombstones: str | None = None,
-    ) -> TopicSettings:
-        """Change the settings of a topic, and return those in force. A topic that does not exist is created.
-
-        Args:
-            topic: as for `put`.
-            keep: how much stays although every subscriber has acknowledged it: `none`, `ever`, or an age (`7d`), bytes
-                (`10GiB`) and a number (`1000 records`), separated by commas. Any of several amounts lets a message go.
-                `latest`: the last message of each key stays, and a message without a key.
-            drop: beyond what a message goes although a subscriber has not acknowledged it: `never`, an age or bytes.
-                The subscriber gets `DataLoss`. It takes nothing that `keep` still keeps.
-            base: change these settings only if they have this version; None: the present ones.
-            tombstones: with `keep=latest`, how long an empty message, which deletes its key, stays; at least `1h`.
-
-        Raises:
-            InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
-            NotNow: the settings have another version than `base`.
-            NotAllowed, KeyRefused: as `put`; this needs the right to operate.
-            Unavailable: no answer came in time; the change may still be in force. Repeat it.
-            Refused: a proxy or server has a release without settings.
-        """
-        return self._topic_settings.configure(topic, keep, drop, base, tombstones)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.

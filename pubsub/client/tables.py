@@ -9,9 +9,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, ItemsView, Iterator
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from pubsub.client.arguments import check_not_of_calls, check_seconds
+from pubsub.client.arguments import check_count, check_not_of_calls, check_seconds
 from pubsub.client.refusals import Asker
 from pubsub.client.requests import Proxies
 from pubsub.client.table_view import TABLE_BYTES_MAX, View, explained
@@ -228,7 +228,10 @@ class AsyncTable(Table):
         await asyncio.to_thread(Table.sync, self, timeout)
 
 
-def open_table(session: Session, topic: str, kind: type[Table], bytes_max: int | None) -> Table:
+_Kind = TypeVar("_Kind", bound=Table)
+
+
+def open_table(session: Session, topic: str, kind: type[_Kind], bytes_max: int | None) -> _Kind:
     """Return a table of a client, which follows once it is entered."""
 
     def connect(seconds: float) -> Proxies:
@@ -237,6 +240,7 @@ def open_table(session: Session, topic: str, kind: type[Table], bytes_max: int |
             return Proxies(session.settings.proxies, seconds, session.context, keys=session.keys, asker=asker)
 
     limit = TABLE_BYTES_MAX if bytes_max is None else bytes_max
+    check_count("bytes_max", limit)
     return kind(connect, session.name, topic, session.settings.timeout_seconds, limit)
 
 
