@@ -155,7 +155,7 @@ class Table:
     def __enter__(self) -> Self:
         self._thread.start()
         try:
-            self.sync()
+            Table.sync(self)
         except BaseException:
             self.close()
             raise

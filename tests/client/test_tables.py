@@ -73,6 +73,7 @@ def test_arguments_that_cannot_be_are_refused(client: Client, topic: str) -> Non
     for values in ({"topic": "$calls.x"}, {"topic": topic, "bytes_max": 0}):
         with pytest.raises(CallerError):
             client.table(**values)  # type: ignore[arg-type]
+    client.put(topic, b"1", key=b"a")
     with client.table(topic) as table, pytest.raises(CallerError, match="bytes or str"):
         table[1]  # type: ignore[index]
 
