@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from pubsub.client import Request as Request
     from pubsub.client import Ticket as Ticket
     from pubsub.client import TopicSettings as TopicSettings
+    from pubsub.client import TopicTimes as TopicTimes
     from pubsub.client import Transaction as Transaction
     from pubsub.client.errors import CallDiscarded as CallDiscarded
     from pubsub.client.errors import CallExpired as CallExpired
     from pubsub.client.errors import CallFailed as CallFailed
     from pubsub.client.errors import CallKept as CallKept
     from pubsub.client.errors import CallOver as CallOver
+    from pubsub.client.errors import HistoryChanged as HistoryChanged
     from pubsub.client.errors import NoSuchCall as NoSuchCall
+    from pubsub.client.errors import StartGone as StartGone
     from pubsub.config.settings import ClientSettings as ClientSettings
     from pubsub.embedded import Embedded as Embedded
     from pubsub.embedded import embedded as embedded
@@ -85,9 +88,11 @@ _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
         "Client DeadLetter Handler Headers Later Message Publisher Purged Reject Reply Request Ticket TopicSettings "
-        "Transaction"
+        "TopicTimes Transaction"
     ),
-    "pubsub.client.errors": "CallDiscarded CallExpired CallFailed CallKept CallOver NoSuchCall",
+    "pubsub.client.errors": (
+        "CallDiscarded CallExpired CallFailed CallKept CallOver HistoryChanged NoSuchCall StartGone"
+    ),
     "pubsub.config.settings": "ClientSettings",
     "pubsub.embedded": "Embedded embedded",
     "pubsub.errors": (

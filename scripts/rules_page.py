@@ -18,7 +18,7 @@ The [glossary](../glossary.md) defines the words.
 Each rule has one place, where its reason and its exceptions follow. Code and tests cite it as
 `docs/explanation/put.md, P3`. A number is not used again when its rule goes.
 """
-RULE = re.compile(r"^\*\*([A-Z]\d+)\. (.+?)\*\*", re.MULTILINE | re.DOTALL)
+RULE = re.compile(r"^\*\*([A-Z]{1,2}\d+)\. (.+?)\*\*", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -31,6 +31,13 @@ class Rule:
     page: str
     title: str
     heading: str
+
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The letters and the number of its name."""
+        letters = self.name.rstrip("0123456789")
+        return letters, int(self.name.removeprefix(letters))
 
 
 def rules_of(page: Path) -> list[Rule]:
@@ -48,7 +55,7 @@ def rules_of(page: Path) -> list[Rule]:
 def rules() -> list[Rule]:
     """Return the rules of all pages, by their names."""
     found = [rule for page in sorted(FOLDER.glob("*.md")) if page != PAGE for rule in rules_of(page)]
-    return sorted(found, key=lambda rule: (rule.name[0], int(rule.name[1:])))
+    return sorted(found, key=lambda rule: rule.place)
 
 
 def anchor(heading: str) -> str:

@@ -9,7 +9,16 @@ import pubsub.client.errors
 import pubsub.http.errors
 import pubsub.services.errors
 from pubsub import errors
-from pubsub.client.errors import CallDiscarded, CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
+from pubsub.client.errors import (
+    CallDiscarded,
+    CallExpired,
+    CallFailed,
+    CallKept,
+    CallOver,
+    HistoryChanged,
+    NoSuchCall,
+    StartGone,
+)
 from pubsub.errors import (
     AfterFork,
     AuthorizedRefused,
@@ -48,6 +57,8 @@ from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestOv
 from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerOverran, NoWorker
 
 EXAMPLES = [
+    StartGone("t", "00000000000000aa.1"),
+    HistoryChanged("t", "00000000000000aa.1"),
     NoWorker("billing", "it has no worker"),
     HandlerOverran("shout", 2.5),
     CallRefused("mmi.echo", "501", "not implemented"),

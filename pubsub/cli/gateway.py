@@ -84,6 +84,7 @@ def start(
     token.
     """
     from pubsub.cli.gateway_operations import ClusterOperations
+    from pubsub.cli.looking_back import ClusterReads
     from pubsub.cli.peeking import ClusterPeek
     from pubsub.cli.reports import gather
     from pubsub.errors import ConfigurationError
@@ -98,13 +99,10 @@ def start(
     allowed = tuple(allow_host or ()), tuple(allow_origin or ())
     settings = GatewaySettings(bind, directory, tokens, insecure, certificate, private_key, *allowed)
 
-    def ready(url: str) -> None:
-        console.announce(f"gateway ready: {url}")
-
     report = partial(gather, loaded.settings, REPORT_SECONDS)
     keys = directory / "keys"
     operations, peek = ClusterOperations(loaded, keys), ClusterPeek(loaded.settings, keys)
-    run_gateway(settings, loaded.settings, report, operations, peek, ready)
+    run_gateway(settings, loaded.settings, report, operations, peek, ClusterReads(loaded.settings, keys), _ready)
 
 
 @app.command()
@@ -125,3 +123,7 @@ def token(
     parse_users([line], "this user")
     facts = {"user": user, "token": made, "line": line}
     console.report(as_json, facts, f"{made}\n{line}  put=* get=*")
+
+
+def _ready(url: str) -> None:
+    console.announce(f"gateway ready: {url}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pubsub import console
-from pubsub.cli import topic_objects, topic_settings
+from pubsub.cli import topic_objects, topic_read, topic_settings
 from pubsub.cli.abandoning import find_part, find_topics, give_up
 from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.config.loading import Loaded
@@ -42,7 +42,7 @@ NAMES_SHOWN: Final = 10
 
 @app.callback()
 def topic() -> None:
-    """List, create, purge, move or give up topics, set how much is kept, and end subscriptions of lost clients."""
+    """List, create, read, purge, move or give up topics, set how much is kept, and end lost clients' subscriptions."""
 
 
 app.command("list")(topic_objects.list_topics)
@@ -50,6 +50,8 @@ app.command("create")(topic_objects.create_topic)
 app.command("purge")(topic_objects.purge_topic)
 app.command("set")(topic_settings.set_settings)
 app.command("show")(topic_settings.show)
+app.command("read")(topic_read.read)
+app.command("times")(topic_read.times)
 
 
 @app.command()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pubsub.client.flows.handlers import Handler as Handler
     from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
     from pubsub.client.flows.serving import CallHandler as CallHandler
+    from pubsub.client.look_back import TopicTimes as TopicTimes
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
@@ -51,6 +52,7 @@ _WHERE = {
     "Purged": "topic_objects",
     "Ticket": "storage.transaction",
     "TopicSettings": "topic_settings",
+    "TopicTimes": "look_back",
     "Transaction": "storage.transaction",
 }
 

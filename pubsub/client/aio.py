@@ -35,8 +35,10 @@ from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
+from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
+from pubsub.client.starts import StartAt, check_start
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_calls import AsyncTopicCalls
@@ -199,13 +201,38 @@ class AsyncClient(AsyncTopicCalls):
         """Wait until the server has stored every unfinished put on its disk; arguments and errors as `Client.flush`."""
         await self._run(self._calls.puts.flush(timeout))
 
-    async def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
-        """Receive messages from now on, or continue the subscription; arguments and errors as `Client.subscribe`."""
-        await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
+    async def subscribe(
+        self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
+    ) -> None:
+        """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
+        begins = None if start is None else check_start(start)
+        await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
+
+    async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
+        """Move the subscription to a start, and return the replay's number; see `Client.seek`."""
+        begins = check_start(start)
+        await asyncio.to_thread(self._look_back.check_held, topic, begins)
+        return await self._run(self._calls.subscribing.seek(topic, begins, timeout))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """End the subscription of a topic and drop its backlog; arguments and errors as `Client.unsubscribe`."""
         await self._run(self._calls.subscribing.intend(topic, False, timeout))
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: StartAt = "earliest",
+        stop: StartAt | None = None,
+        timeout: float | None = None,
+        skip_lost: bool = False,
+    ) -> AsyncIterator[Message]:
+        """Yield stored messages of a topic without a subscription; arguments and errors as `Client.read`."""
+        return self._look_back.range(topic, start, stop, timeout, skip_lost=skip_lost).awaited()
+
+    async def times(self, topic: str) -> TopicTimes:
+        """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
+        return await asyncio.to_thread(self._look_back.times, topic)
 
     async def settings_of(self, topic: str) -> TopicSettings:
         """Return the settings of a topic; arguments and errors as `Client.settings_of`."""

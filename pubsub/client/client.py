@@ -18,11 +18,11 @@ from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.subscriber_calls import SubscriberCalls
 from pubsub.client.topic_calls import TopicCalls
-from pubsub.client.topic_operations import TopicOperations
 
 
-class Client(TopicOperations, TopicCalls):
+class Client(SubscriberCalls, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
@@ -179,45 +179,7 @@ class Client(TopicOperations, TopicCalls):
         """
         self._run(self._calls.puts.flush(timeout))
 
-    # Subscriptions
-
-    def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
-        """Receive the messages put on a topic from now on, or continue this client ID's subscription.
-
-        If the client is subscribed already, it asks the service again: a subscription known there keeps its position.
-        The service may know a subscription of this client ID from another state directory, lost or in use elsewhere.
-        The client then continues that one: it receives all messages that were not acknowledged. Messages that the other
-        directory received already are marked `Message.doubtful`. An unsubscribe is final: messages put between it and
-        this call are not received. If another process ended the subscription, such as an operator's command, the next
-        call that takes messages raises `DataLoss` once.
-
-        Args:
-            topic: as for `put`.
-            fresh: begin at the end, and drop the backlog.
-            timeout: in seconds; None: the client's. A first subscribe from a directory waits while the topic is split,
-                or no majority of the proxies is up and past its start, unless `fresh` is set.
-
-        Raises:
-            InvalidName: the topic is not allowed.
-            Unavailable: the service did not confirm in time; every call on the topic, and every start, asks again.
-            NotAllowed, KeyRefused: as `put`; the subscription stays wanted, and later calls ask again as with
-                Unavailable.
-            StorageError: the disk refused the write; nothing was sent.
-        """
-        self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
-
-    def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """End the subscription of a topic and drop its backlog.
-
-        Args:
-            topic: a topic to which the client subscribed.
-            timeout: in seconds; None: the client's.
-
-        Raises:
-            NotSubscribed: the client never subscribed to it from this state directory; nothing is sent.
-            PubsubError: otherwise as `subscribe`.
-        """
-        self._run(self._calls.subscribing.intend(topic, False, timeout))
+    # Messages
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.

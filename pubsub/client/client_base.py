@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import zmq
 
     from pubsub.base.clock import Clock
+    from pubsub.client.look_back_calls import LookBackCalls
     from pubsub.client.storage.recorder import RecordSink
     from pubsub.client.topic_objects import TopicCalls
     from pubsub.client.topic_settings import SettingsCalls
@@ -152,6 +153,12 @@ class ClientBase:
         session = self._session
         with session.entered():  # A closed client refuses.
             return SettingsCalls(session)
+
+    @property
+    def _look_back(self) -> LookBackCalls:
+        from pubsub.client.look_back_calls import LookBackCalls  # noqa: PLC0415 - few clients need it.
+
+        return LookBackCalls(self._session)
 
     @property
     def _topic_objects(self) -> TopicCalls:

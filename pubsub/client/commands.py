@@ -31,6 +31,7 @@ from pubsub.client.inputs import (
     source,
 )
 from pubsub.client.message_fields import written
+from pubsub.client.seeking import StartOption, seek, subscribe_from
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
@@ -111,17 +112,19 @@ def subscribe(
     ctx: typer.Context,
     topic: Topic,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Give up waiting messages, and receive only later ones.")
+        bool, typer.Option("--fresh", help="Give up the present subscription and its waiting messages.")
     ] = False,
+    start: StartOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Receive the messages that are put to TOPIC from now on.
+    """Receive the messages that are put to TOPIC from now on, or from --start on.
 
     The command returns when the client is subscribed; get takes the messages. If the cluster still has a subscription
-    of this ID, the client continues that subscription with its waiting messages. --fresh begins a new one instead.
+    of this ID, the client continues that subscription with its waiting messages, and --start has no effect. --fresh
+    begins a new one instead; seek moves one.
     """
     with opened_client(ctx, loaded, topic, new=True) as opened:
-        opened.subscribe(topic, fresh=fresh)
+        subscribe_from(opened, topic, start, fresh=fresh)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
 
 
@@ -132,6 +135,9 @@ def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJ
     with opened_client(ctx, loaded, topic) as opened:
         opened.unsubscribe(topic)
     console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
+
+
+app.command()(seek)
 
 
 Out = Annotated[

@@ -8,6 +8,8 @@ The outcome of such a call is known, with one exception:
 
 A call of the Guide's patterns ends differently: the client gives the call up, and a worker may have handled it or not.
 See `pubsub.services.errors`.
+
+A replay and a read have errors of their own: `StartGone`, `HistoryChanged` (docs/explanation/looking-back.md).
 """
 
 from __future__ import annotations
@@ -109,3 +111,41 @@ class NoSuchCall(CallerError):
             return f"client {self.client} no longer keeps the reply to call {self.call}: it was handed over long ago"
         kept = f"pubsub client {self.client} replies{self.options}"
         return f"client {self.client} keeps no call {self.call}; it keeps: {kept}"
+
+
+class StartGone(PubsubError):
+    """No server holds the message at which a subscription or a read should start.
+
+    Attributes:
+        topic: its topic.
+        oldest: position of the oldest message that is held; "" if none is.
+    """
+
+    exit_code = 36
+
+    def __init__(self, topic: str, oldest: str) -> None:
+        self.topic, self.oldest = topic, oldest
+        super().__init__(topic, oldest)
+
+    def __str__(self) -> str:
+        held = f"the oldest one is {self.oldest}" if self.oldest else "the topic holds none"
+        return f"{self.topic}: the message at the start is gone ({held}); name another start, such as earliest"
+
+
+class HistoryChanged(PubsubError):
+    """Two servers merged a topic while it was read, so messages before the present place may be new.
+
+    Attributes:
+        topic: the topic.
+        position: the last message that was read; "" if none was.
+    """
+
+    exit_code = 37
+
+    def __init__(self, topic: str, position: str) -> None:
+        self.topic, self.position = topic, position
+        super().__init__(topic, position)
+
+    def __str__(self) -> str:
+        place = f"after {self.position}" if self.position else "before its first message"
+        return f"{self.topic}: two servers merged the topic during the read, {place}; read again from the start"

@@ -19,6 +19,8 @@ def written(message: Message, as_json: bool, *, alone: bool) -> bytes:
     facts["stamp"] = message.stamp
     if message.doubtful:
         facts["doubtful"] = True
+    if message.replay:
+        facts["replay"] = message.replay
     return (
         json.dumps(facts | body_fields(message.body) | metadata_fields(message.key, message.headers)).encode() + b"\n"
     )

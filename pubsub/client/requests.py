@@ -24,7 +24,7 @@ from pubsub.client.refusals import Asker, Request, word
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowed, PubsubError, Refused, Unavailable
 from pubsub.messenger import CurveClient, Messenger, Refusal
-from pubsub.protocol import RETRY, Message, Outcome, Report, Settings, Status, decode, encode
+from pubsub.protocol import RETRY, Message, Outcome, Read, Report, Settings, Status, decode, encode
 from pubsub.protocol.messages import denial
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.process_keys import ClientKeys, find_client_keys
@@ -40,6 +40,9 @@ RETRY_SECONDS_MAX: Final = 1.0
 TIMEOUT_SECONDS: Final = 30.0
 
 NOBODY: Final = Asker()
+
+NO_TOPIC: Final = "no_server_holds_this_topic"
+"""A proxy's reason for not passing a read on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,18 @@ class Asked:
     answer: Status | None = None
     reason: str = "no proxy answers"
 
+    def avoid(self, status: Status) -> None:
+        """Ask another holder of the topic next time, if this one does not know the start of a read."""
+        request = self.request
+        if (
+            isinstance(request, Read)
+            and isinstance(request.start, tuple)
+            and status.outcome is Outcome.UNKNOWN
+            and status.log
+        ):
+            request.avoid = status.log
+            self.head, self.body = encode(request)
+
 
 class Proxies:
     """Connections to all proxies; a context manager.
@@ -95,9 +110,14 @@ class Proxies:
         keys: ours and theirs; None: no keys.
         asker: the sender of the requests.
 
+    Attributes:
+        tells_absent: the answer that no server holds a topic is returned. Otherwise the request is repeated.
+
     Raises:
         ConfigurationError: an address is not valid, or there are too many.
     """
+
+    tells_absent = False
 
     def __init__(
         self,
@@ -261,12 +281,13 @@ class Proxies:
             if status is None and self._all_refuse:
                 self._forget(pending)
                 raise self.asker.key_refused(self._sentences())
-            if status is not None and (status.outcome not in RETRY or _is_absent(pending.request, status)):
+            if status is not None and (status.outcome not in RETRY or self._is_absent(pending.request, status)):
                 return self._settled(pending, status)
             if status is not None:
                 pending.reason = (status.reason or str(status.outcome)).replace("_", " ")
                 if status.outcome is Outcome.GAP:
                     return status
+                pending.avoid(status)
                 self._messenger.wait(lambda: False, min(until, time.monotonic() + pause))
                 pause = min(pause * 2, RETRY_SECONDS_MAX)
             if time.monotonic() >= until:
@@ -316,6 +337,12 @@ class Proxies:
             self._messenger.forget(token)
         pending.tokens.clear()
 
+    def _is_absent(self, request: Request, status: Status) -> bool:
+        """Return True if the request does not create its topic, and the topic does not exist."""
+        if status.outcome is not Outcome.UNKNOWN:
+            return False
+        return isinstance(request, Settings | Purge) or (self.tells_absent and status.reason == NO_TOPIC)
+
     def close(self) -> None:
         self._messenger.close()
 
@@ -324,11 +351,6 @@ class Proxies:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _is_absent(request: Request, status: Status) -> bool:
-    """Return True if the request does not create its topic, and the topic does not exist."""
-    return isinstance(request, Settings | Purge) and status.outcome is Outcome.UNKNOWN
 
 
 def _answered(pending: Asked, _peer: object, contents: Any, frames: Sequence[Any]) -> None:

@@ -163,6 +163,8 @@ def load_core(
     core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())
     core.load_starts(store.starts())
+    for topic, number in store.replays():
+        core.subscription(topic).intent.replay = number
     core.load_losses(store.untold())
     load_waiting(core, store, clock)
     return core

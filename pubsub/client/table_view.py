@@ -4,7 +4,7 @@ A view names the history that it has read, and the number of deletions that had 
 or a merge put other messages in front of its place, the answer is *again*. It then reads from the begin into a new map,
 and shows the old one until the new one is complete.
 
-The rules are docs/explanation/compaction.md, Z7 and Z9.
+The rules are docs/explanation/compaction.md, KL7 and KL9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables: the last message of each key of a topic, in memory, followed on a thread of their own.
 
-The rule is docs/explanation/compaction.md, Z9.
+The rule is docs/explanation/compaction.md, KL9.
 """
 
 from __future__ import annotations

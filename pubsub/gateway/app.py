@@ -19,6 +19,7 @@ from pubsub.errors import PubsubError
 from pubsub.gateway import openapi, sites
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, check_query
+from pubsub.gateway.handlers.look_back import LookingBack, Reads
 from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.peeking import Peek, Peeking
@@ -61,7 +62,7 @@ class Gateway:
         users: users with their tokens and rights.
         gather: asks the cluster for its report.
         operations: carries out requests of operators.
-        peek: reads messages without a subscription.
+        peek, reads: read messages without a subscription.
         allowed: hosts and origins whose requests are accepted; None: its own only.
 
     Raises:
@@ -76,6 +77,7 @@ class Gateway:
         gather: Gather,
         operations: Operations,
         peek: Peek,
+        reads: Reads,
         allowed: Sites | None = None,
     ) -> None:
         self.sessions, self._sites = Sessions(users), allowed or Sites()
@@ -89,6 +91,7 @@ class Gateway:
         self._webhooks = Webhooks(self._registry, self._clients, self._dispatcher)
         reports = Reports(gather)
         self._peeking = Peeking(peek)
+        self._back = LookingBack(self._registry, self._clients, self._readers, reads)
         self._operating = Operating(operations)
         self._topics = TopicObjects(operations, self._operating)
         self._page = Page(reports, self.stopping)
@@ -104,9 +107,12 @@ class Gateway:
         return [
             ("POST", "/topics/{topic}/messages", self._puts.post),
             ("GET", "/topics/{topic}/messages", self._peeking.get),
+            ("GET", "/topics/{topic}/records", self._back.records),
+            ("GET", "/topics/{topic}/times", self._back.times),
             ("PUT", "/topics/{topic}/subscribers/{subscriber}", subscribers.put),
             ("GET", "/topics/{topic}/subscribers/{subscriber}", subscribers.get),
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}", subscribers.delete),
+            ("POST", "/topics/{topic}/subscribers/{subscriber}/seek", self._back.seek),
             ("GET", "/topics/{topic}/subscribers/{subscriber}/messages", subscribers.poll),
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}/batches/{batch}", subscribers.confirm),
             ("GET", "/topics/{topic}/subscribers/{subscriber}/dead-letters", subscribers.dead_letters),
@@ -129,6 +135,7 @@ class Gateway:
             ("GET", "/topics/{topic}/settings", operating.settings),
             ("PUT", "/topics/{topic}/settings", operating.configure),
             ("DELETE", "/topics/{topic}/clients/{client}", operating.unsubscribe),
+            ("POST", "/topics/{topic}/clients/{client}/seek", self._back.seek_client),
             ("PUT", "/servers/{server}/drain", operating.drain),
             ("DELETE", "/servers/{server}/drain", operating.stop_draining),
             ("GET", "/metrics", views.metrics),

@@ -17,13 +17,14 @@ from pubsub.client.core.chain import Row
 from pubsub.client.flows.work import Work
 from pubsub.client.steps import guarded
 from pubsub.errors import PubsubError
+from pubsub.protocol.names import Start
 
 Result = TypeVar("Result")
 Bindings = Sequence[Any]
 
 
 class GatewayClient(AsyncClient):
-    def read(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query to this client's file."""
 
         def rows() -> list[tuple[Any, ...]]:
@@ -64,6 +65,15 @@ class GatewayClient(AsyncClient):
             As `AsyncClient.get`.
         """
         return await self._run(self._calls.gets.hand_on(topic, most, sink, timeout, fsync=False))
+
+    async def subscribe_from(self, topic: str, start: Start | None, *, fresh: bool) -> None:
+        """Subscribe as `AsyncClient.subscribe`, with the protocol's form of a start; None: at the end."""
+        await self._run(self._calls.subscribing.intend(topic, True, None, fresh=fresh, start=start))
+
+    async def seek_with(self, topic: str, start: Start, clear: Callable[[Transaction], None]) -> int:
+        """Move a subscription as `AsyncClient.seek`; the rows that `clear` deletes go in the commit that begins it."""
+        await asyncio.to_thread(self._look_back.check_held, topic, start)
+        return await self._run(self._calls.subscribing.seek(topic, start, None, also=clear))
 
     async def put_rows(self, topic: str, contents: BatchContents, timeout: float) -> list[Row]:
         """Put messages into the outbox and send them. Return the outbox rows, for `settle`."""

@@ -16,7 +16,7 @@ _FIELDS: Final = "id, first, last, publisher, counter, stamp, key, body, error, 
 
 
 def count(client: GatewayClient, topic: str) -> int:
-    return int(client.read("SELECT count(*) FROM pubsub_dead_letters WHERE topic = ?", (topic,))[0][0])
+    return int(client.query("SELECT count(*) FROM pubsub_dead_letters WHERE topic = ?", (topic,))[0][0])
 
 
 def page(client: GatewayClient, topic: str, after: int, most: int) -> tuple[list[tuple[Any, ...]], int | None]:
@@ -28,7 +28,7 @@ def page(client: GatewayClient, topic: str, after: int, most: int) -> tuple[list
         after: the number.
         most: limit of letters; a limit on bytes of bodies may end the page earlier.
     """
-    sizes = client.read(
+    sizes = client.query(
         "SELECT id, length(coalesce(body, '')) FROM pubsub_dead_letters WHERE topic = ? AND id > ? ORDER BY id LIMIT ?",
         (topic, after, most + 1),
     )
@@ -41,7 +41,7 @@ def page(client: GatewayClient, topic: str, after: int, most: int) -> tuple[list
     if not taken:
         return [], None
     last = sizes[taken - 1][0]
-    rows = client.read(
+    rows = client.query(
         f"SELECT {_FIELDS} FROM pubsub_dead_letters LEFT JOIN pubsub_letters_beside USING (id)"  # noqa: S608
         " WHERE topic = ? AND id > ? AND id <= ? ORDER BY id",
         (topic, after, last),

@@ -26,21 +26,23 @@ TABLES: Final = (
     " topic TEXT NOT NULL, number INTEGER NOT NULL, position TEXT NOT NULL, publisher TEXT NOT NULL,"
     " counter INTEGER NOT NULL, stamp INTEGER NOT NULL, key BLOB NOT NULL, body BLOB, note TEXT NOT NULL,"
     " attempts INTEGER NOT NULL, due REAL NOT NULL, letter INTEGER NOT NULL,"
-    " headers BLOB NOT NULL DEFAULT x'', doubtful INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (topic, number))",
+    " headers BLOB NOT NULL DEFAULT x'', doubtful INTEGER NOT NULL DEFAULT 0,"
+    " replay INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (topic, number))",
     "CREATE TABLE IF NOT EXISTS gateway_place ("
     " topic TEXT PRIMARY KEY, last INTEGER NOT NULL, confirmed INTEGER NOT NULL, opened INTEGER NOT NULL"
     ") WITHOUT ROWID",
 )
 
-FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers, doubtful"
+FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers, doubtful, replay"
 """The columns of a `Mail`."""
 
 
 def make_tables(client: GatewayClient) -> None:
     """Create a mailbox's tables in a client's file, or add columns that an earlier release lacks."""
     client.make_tables(TABLES)
-    there = client.read("SELECT name FROM pragma_table_info('gateway_mail')")
-    for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", "INTEGER NOT NULL DEFAULT 0")):
+    there = client.query("SELECT name FROM pragma_table_info('gateway_mail')")
+    number = "INTEGER NOT NULL DEFAULT 0"
+    for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", number), ("replay", number)):
         if (name,) not in there:
             client.make_tables((f"ALTER TABLE gateway_mail ADD COLUMN {name} {kind}",))
 
@@ -56,6 +58,7 @@ class Mail(NamedTuple):
         attempts, due: of a webhook: failed attempts, and the time of the next one in seconds since 1970.
         headers: in the form of a batch.
         doubtful: as of a `Message`, 1 or 0.
+        replay: as of a `Message`.
     """
 
     number: int
@@ -70,6 +73,7 @@ class Mail(NamedTuple):
     due: float
     headers: bytes = b""
     doubtful: int = 0
+    replay: int = 0
 
     @property
     def id(self) -> str:
@@ -91,6 +95,8 @@ class Mail(NamedTuple):
         counter = str(self.counter)  # JavaScript cannot represent every number above 2 ** 53.
         if self.doubtful:
             contents["doubtful"] = True
+        if self.replay:
+            contents["replay"] = self.replay
         return Message(self.id, self.position, self.publisher, counter, self.stamp, **contents, **letter)
 
 
@@ -114,13 +120,13 @@ class Mailbox:
         self.client, self.topic = client, topic
 
     def place(self) -> Place:
-        rows = self.client.read("SELECT last, confirmed, opened FROM gateway_place WHERE topic = ?", (self.topic,))
+        rows = self.client.query("SELECT last, confirmed, opened FROM gateway_place WHERE topic = ?", (self.topic,))
         return Place(*rows[0]) if rows else Place()
 
     def after(self, number: int, most: int, last: int | None = None) -> list[Mail]:
         """Return messages after a number up to `last`, in order, without dead letters."""
         end = 1 << 62 if last is None else last
-        rows = self.client.read(
+        rows = self.client.query(
             f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND number <= ? AND letter = 0"  # noqa: S608
             " ORDER BY number LIMIT ?",
             (self.topic, number, end, most),
@@ -144,7 +150,8 @@ class Mailbox:
             if confirmed:
                 _confirm(transaction, self.topic, confirmed)
             rows = [
-                (m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes, m.doubtful) for m in batch
+                (m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes, m.doubtful, m.replay)
+                for m in batch
             ]
             _add(transaction, self.topic, rows, opened=opened)
 
@@ -152,7 +159,7 @@ class Mailbox:
             return await self.client.hand_on(self.topic, most, sink, seconds)
         except DataLoss as loss:
             place, reason = f"{loss.first}..{loss.last}", loss.reason
-            row = (place, "", 0, 0, b"", None, reason, b"", False)
+            row = (place, "", 0, 0, b"", None, reason, b"", False, 0)
 
             def write(transaction: Transaction) -> None:
                 _add(transaction, self.topic, [row], opened=opened)
@@ -167,14 +174,12 @@ class Mailbox:
 
     def empty(self) -> None:
         """Delete everything here; numbers continue."""
+        self.client.write(self.clear)
 
-        def clear(transaction: Transaction) -> None:
-            transaction.execute("DELETE FROM gateway_mail WHERE topic = ?", (self.topic,))
-            transaction.execute(
-                "UPDATE gateway_place SET confirmed = last, opened = last WHERE topic = ?", (self.topic,)
-            )
-
-        self.client.write(clear)
+    def clear(self, transaction: Transaction) -> None:
+        """Do the same in a commit."""
+        transaction.execute("DELETE FROM gateway_mail WHERE topic = ?", (self.topic,))
+        transaction.execute("UPDATE gateway_place SET confirmed = last, opened = last WHERE topic = ?", (self.topic,))
 
 
 def _confirm(transaction: Transaction, topic: str, number: int) -> None:
@@ -192,7 +197,7 @@ def _add(transaction: Transaction, topic: str, rows: Sequence[tuple[Any, ...]], 
     last = before + len(rows)
     transaction.executemany(
         "INSERT INTO gateway_mail (topic, number, position, publisher, counter, stamp, key, body, note, headers,"
-        " doubtful, attempts, due, letter) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+        " doubtful, replay, attempts, due, letter) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
         [(topic, number, *row) for number, row in enumerate(rows, before + 1)],
     )
     transaction.execute(

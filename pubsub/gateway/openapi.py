@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from pubsub.client.starts import FORM
 from pubsub.gateway.limits import PEEK_RECORDS_MAX, POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
 from pubsub.gateway.schemas import SCHEMAS, Schema, ref
 from pubsub.gateway.splitting import MESSAGES
@@ -96,6 +97,32 @@ def _peek() -> dict[str, Any]:
     return _operation("peek", "Show stored messages.", answers, *parameters)
 
 
+_START: Final = _query("start", f"{FORM[0].upper()}{FORM[1:]} [earliest].", _TEXT)
+_SEEK: Final = {"required": True, **_content(_JSON, ref("SeekWanted"))}
+
+
+def _looking_back() -> dict[str, Any]:
+    stop = _query(
+        "stop", "now, a time or an age: before messages of that time; or the ID of the last message [the end].", _TEXT
+    )
+    after = _query("after", "`next` of the previous page; repeat stop, and leave start out.", _TEXT)
+    page = {"200": _json("Stored messages; no subscriber's position changes.", "Records"), **_problems(409, 410, 422)}
+    found = {"200": _json("The times.", "Times"), **_problems(422)}
+    return {
+        "/topics/{topic}/records": {
+            "get": _operation("readRecords", "Read messages from a start on, by page.", page, _START, stop, _MAX, after)
+        },
+        "/topics/{topic}/times": {
+            "get": _operation("getTimes", "Show how far a topic can be looked back into.", found)
+        },
+    }
+
+
+def _seek(name: str, summary: str) -> dict[str, Any]:
+    answers = {"200": _json("Moved.", "Sought"), **_problems(408, 409, 410, 413, 415, 422)}
+    return {"post": _operation(name, summary, answers, requestBody=_SEEK)}
+
+
 def _stream() -> dict[str, Any]:
     parameters = (
         _query("subscriber", "Name of the subscriber.", _TEXT, required=True),
@@ -114,19 +141,21 @@ def _subscribers() -> dict[str, Any]:
     }
     wait = _query("wait", "Seconds to wait for a message [0].", {"type": "number", "maximum": WAIT_SECONDS_MAX})
     made = {"201": _json("Subscribed.", "Subscribed"), "200": _json("Subscribed before.", "Subscribed")}
-    fresh = _query("fresh", "Drop the backlog and begin at the end [false].", {"type": "boolean"})
+    fresh = _query("fresh", "Drop the subscription and its backlog, and begin at start [false].", {"type": "boolean"})
+    start = _query("start", f"Where a new subscription begins: {FORM} [latest].", _TEXT)
     base = "/topics/{topic}/subscribers/{subscriber}"
     return {
         base: {
             "put": _operation(
                 "subscribe", "Subscribe, or continue an existing subscription of this name.",
-                {**made, **_problems(409)}, fresh,
+                {**made, **_problems(409, 410, 422)}, fresh, start,
             ),
             "get": _operation(
                 "getSubscriber", "Show a subscriber.", {"200": _json("The subscriber.", "Subscriber"), **_problems(409)}
             ),
             "delete": _operation("unsubscribe", "Unsubscribe.", {"204": nothing, **_problems(409)}),
         },
+        f"{base}/seek": _seek("seek", "Move a subscriber of yours to a start."),
         f"{base}/messages": {
             "get": _operation(
                 "poll", "Wait for the next batch.",
@@ -256,6 +285,7 @@ def _operations() -> dict[str, Any]:
         "/topics/{topic}/clients/{client}": {
             "delete": done("endSubscription", "End the subscription of any client.", "Unsubscribed"),
         },
+        "/topics/{topic}/clients/{client}/seek": _seek("seekClient", "Move a subscriber of any user to a start."),
         "/servers/{server}/drain": {
             "put": done("drain", "Move a server's topics away, and assign no new ones to it.", "Drained"),
             "delete": done("stopDraining", "Assign topics to the server again.", "Drained"),
@@ -269,7 +299,7 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
-    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects")
+    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back")
     scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}
@@ -281,6 +311,7 @@ def _page() -> dict[str, Any]:
 def document() -> dict[str, Any]:
     paths: dict[str, Any] = {
         "/topics/{topic}/messages": {"post": _put(), "get": _peek()},
+        **_looking_back(),
         **_subscribers(),
         "/topics/{topic}/stream": {"get": _stream()},
         **_webhooks(),

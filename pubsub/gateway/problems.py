@@ -12,6 +12,7 @@ from typing import Final
 from starlette.responses import Response
 
 from pubsub import errors
+from pubsub.client.errors import HistoryChanged, StartGone
 from pubsub.errors import (
     CallerError,
     DataLoss,
@@ -47,6 +48,8 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "conflict": (409, "The state of the resource forbids the request"),
     "busy-subscriber": (409, "Another request reads from this subscriber"),
     "superseded": (409, "The subscriber was opened elsewhere"),
+    "history-changed": (409, "Two servers merged the topic during the read"),
+    "start-gone": (410, "The message at the start is gone"),
     "precondition-failed": (412, "The resource has changed"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The content type or coding is not supported"),
@@ -78,6 +81,8 @@ _OF_ERRORS: Final[tuple[tuple[type[PubsubError], str], ...]] = (
     (Superseded, "superseded"),
     (errors.Refused, "refused"),
     (NotKnown, "not-found"),
+    (StartGone, "start-gone"),
+    (HistoryChanged, "history-changed"),
     (NotNow, "conflict"),
     (StateCopied, "storage"),
     (StoreFull, "storage"),

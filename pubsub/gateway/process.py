@@ -19,6 +19,7 @@ from pubsub.base.sites import Sites
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
+from pubsub.gateway.handlers.look_back import Reads
 from pubsub.gateway.handlers.operations import Operations
 from pubsub.gateway.handlers.peeking import Peek
 from pubsub.gateway.limits import CONNECTIONS_MAX, HEADER_BYTES_MAX, KEEP_ALIVE_SECONDS
@@ -95,6 +96,7 @@ def run_gateway(
     gather: Gather,
     operations: Operations,
     peek: Peek,
+    reads: Reads,
     ready: Callable[[str], None],
 ) -> None:
     """Run a gateway until SIGTERM or SIGINT.
@@ -102,7 +104,7 @@ def run_gateway(
     Args:
         settings: of the gateway; clients: of its clients.
         gather: asks the cluster for its report; operations: carries out requests of operators.
-        peek: reads messages without a subscription.
+        peek, reads: read messages without a subscription.
         ready: called with the URL once the gateway listens.
 
     Raises:
@@ -117,7 +119,7 @@ def run_gateway(
         asyncio.run(
             _serve(
                 settings,
-                lambda: Gateway(clients, settings.directory, users, gather, operations, peek, allowed),
+                lambda: Gateway(clients, settings.directory, users, gather, operations, peek, reads, allowed),
                 listening,
                 ready,
             )

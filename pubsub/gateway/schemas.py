@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from pubsub.client.starts import FORM
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
 from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, TOMBSTONES_FORM
@@ -103,6 +104,7 @@ class Peeked(Shape):
 
 class Message(Held):
     doubtful: Annotated[Flag, Meta(description="True: a lost state directory may have processed it.")] = UNSET
+    replay: Annotated[Count | UnsetType, Meta(description="Number of the seek that brought it, from 1.")] = UNSET
     bytes: Annotated[Count | UnsetType, Meta(description="Size of the complete body, with `beginnings`.")] = UNSET
     cut: Cut | UnsetType = UNSET
     number: Number = UNSET
@@ -135,6 +137,37 @@ class Batch(Shape):
     subscriber: str
     confirm: Annotated[str, Meta(description="Path that confirms the batch by DELETE.")]
     messages: Letters
+
+
+class Records(Shape):
+    topic: str
+    messages: Letters
+    next: Next
+
+
+Time = Annotated[str | None, Meta(description="ISO 8601, UTC; null if there is no message.")]
+
+
+class Times(Shape):
+    topic: str
+    oldest: Time
+    newest: Time
+    records: Count
+    bytes: Count
+    exact: Annotated[bool, Meta(description="False: the two numbers are upper bounds.")]
+    first: Annotated[str | None, Meta(description="Position of the first message.")]
+    end: Annotated[str | None, Meta(description="Position after the last message.")]
+
+
+class SeekWanted(Shape):
+    start: Annotated[str, Meta(description=f"{FORM[0].upper()}{FORM[1:]}.")]
+
+
+class Sought(Shape):
+    topic: str
+    client: str
+    start: str
+    replay: Annotated[int, Meta(ge=0, description="Number of this replay; each of its messages has it.")]
 
 
 class Subscribed(Shape):

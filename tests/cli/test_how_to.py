@@ -156,6 +156,25 @@ def test_the_symptoms_of_the_page_are_printed_by_the_commands(tmp_path: Path) ->
         assert all(word in found for word in words.split(" … ")[0].split("…")), symptom
 
 
+def test_a_topic_is_looked_back_into(tmp_path: Path) -> None:
+    lines, port = commands("look-back.md"), free_port()
+    text = (PAGES / "look-back.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "ledger.py").write_text(program)
+    gateway = next(number for number, line in enumerate(lines) if line.startswith("pubsub gateway start"))
+    lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
+    lines = ["set -m", *(line.replace(":8080", f":{port}") for line in lines), f"{sys.executable} ledger.py"]
+    found = typed(tmp_path, lines, "cluster")
+    assert found.count("tea\nmilk\nbread\n") == 2, "billing gets them, and topic read prints them"
+    assert re.search(r"billing receives orders from \S+Z on \(replay 1\)", found)
+    assert found.count('"replay": 1, ') == 3
+    assert "orders: 3 records, " in found
+    assert '"start":"earliest","replay":1}' in found
+    assert '"body":"bread"' in found
+    printed = ["b'tea' 0", "1", "b'tea' 1", "b'milk' 1", "b'bread' 1", "3 True", "b'tea'", "b'milk'", "b'bread'"]
+    assert "\n".join(printed) in found
+
+
 def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
     text = (PAGES / "retry-later.md").read_text()
     first, second = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

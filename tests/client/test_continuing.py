@@ -239,7 +239,7 @@ def test_a_new_directory_gets_the_waiting_messages(cluster: Embedded, topic: str
 
 
 def begin(client: Client, topic: str, start: Start, timeout: float = 30.0) -> None:
-    client._run(client._calls.subscribing.intend(topic, True, timeout, start=start))
+    client._run(client._calls.subscribing.intend(topic, True, timeout, start=start, fresh=True))
 
 
 def test_a_subscriber_that_begins_before_the_end_gets_all_messages_again_once(cluster: Embedded, topic: str) -> None:

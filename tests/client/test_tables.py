@@ -1,6 +1,6 @@
 """Tables by both clients, at a real proxy and a real server, and the view alone.
 
-The rules are docs/explanation/compaction.md, Z7 and Z9.
+The rules are docs/explanation/compaction.md, KL7 and KL9.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pubsub.cli.reports import picture
 from pubsub.config.settings import ClientSettings
+from pubsub.gateway.handlers.look_back import Reads
 from pubsub.gateway.process import GatewaySettings, run_gateway
 
 TOPICS = 10_000
@@ -96,6 +97,7 @@ def main() -> None:
         gather,
         Operations(),
         peek,
+        cast(Reads, None),
         lambda url: print(f"gateway ready: {url}", flush=True),
     )
 

@@ -47,7 +47,9 @@ class Client(File):
         raise DataLoss(topic, "a.10", "a.19", "disk 1 is gone")
 
     def numbers(self, topic: str) -> list[int]:
-        return [row[0] for row in self.read("SELECT id FROM pubsub_dead_letters WHERE topic = ? ORDER BY id", (topic,))]
+        return [
+            row[0] for row in self.query("SELECT id FROM pubsub_dead_letters WHERE topic = ? ORDER BY id", (topic,))
+        ]
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_the_newest_and_the_unreported_dead_letters_stay(client: Client, monkeyp
     assert asyncio.run(Mailbox(client, "t").take(1, 1.0)) == 1  # type: ignore[arg-type]
     assert client.numbers("t") == [1, 3, 4, 6]
     assert client.numbers("other") == [5]
-    assert client.read("SELECT id FROM pubsub_letters_beside") == []
+    assert client.query("SELECT id FROM pubsub_letters_beside") == []
     assert LOSSES_MAX == 10_000
 
 
@@ -98,7 +100,7 @@ def test_forgetting_a_topic_leaves_other_topics_unchanged(client: Client) -> Non
         client.db.execute("INSERT INTO pubsub_untold VALUES (last_insert_rowid(), ?)", (topic,))
     client.write(lambda transaction: losses.forget(transaction, "t"))
     assert (client.numbers("t"), client.numbers("other")) == ([], [2])
-    assert client.read("SELECT topic FROM pubsub_untold") == [("other",)]
+    assert client.query("SELECT topic FROM pubsub_untold") == [("other",)]
 
 
 @pytest.fixture(scope="module")

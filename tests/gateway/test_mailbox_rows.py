@@ -26,7 +26,7 @@ class File:
     def write(self, function: Callable[[Any], Any]) -> Any:
         return function(self.db)
 
-    def read(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
+    def query(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
         return self.db.execute(sql, arguments).fetchall()
 
 
@@ -36,7 +36,7 @@ def file() -> File:
 
 
 def add(file: File, *bodies: bytes, opened: bool = False, key: bytes = b"") -> None:
-    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False) for number, body in enumerate(bodies)]
+    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False, 0) for number, body in enumerate(bodies)]
     _add(file.db, "t", rows, opened=opened)  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_confirming_leaves_dead_letters(file: File) -> None:
     add(file, b"1", b"2")
     file.db.execute("UPDATE gateway_mail SET letter = 1 WHERE number = 1")
     confirm(file, 2)
-    assert file.read("SELECT number FROM gateway_mail") == [(1,)]
+    assert file.query("SELECT number FROM gateway_mail") == [(1,)]
 
 
 def test_a_dead_letter_has_its_error_its_time_and_its_attempts(file: File) -> None:

@@ -14,10 +14,19 @@ from pubsub.config.settings import ClientSettings
 from pubsub.gateway.app import Gateway as App
 from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.openapi import document, encoded
+from pubsub.protocol.names import Start
 from pubsub.web.tokens import Users
 from tests.faults.cluster import until
 from tests.gateway.receiver import Receiver
 from tests.gateway.serving import SEEN, Gateway
+
+
+class NoReads:
+    def records(self, user: str, topic: str, start: Start, stop: Start, after: str, most: int) -> dict[str, Any]:
+        return {}
+
+    def times(self, user: str, topic: str) -> dict[str, Any]:
+        return {}
 
 
 class Nothing:
@@ -73,7 +82,7 @@ def test_every_operation_has_its_own_name_and_declares_its_path_parameters() -> 
 
 def test_the_described_operations_are_the_served_ones(tmp_path: Path) -> None:
     async def served() -> set[tuple[str, str]]:
-        app = App(ClientSettings(), tmp_path, Users(), dict, Nothing(), lambda *_: {})
+        app = App(ClientSettings(), tmp_path, Users(), dict, Nothing(), lambda *_: {}, NoReads())
         await app.close()
         return {(method, path) for path, methods in app.routes.paths.items() for method in methods}
 
@@ -104,6 +113,10 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("GET", f"{base}/subscribers/s")
     gateway.ask("GET", f"{base}/subscribers/s/dead-letters")
     gateway.confirm(gateway.poll("tour", "s"))
+    gateway.ask("POST", f"{base}/subscribers/s/seek", {"start": "latest"})
+    gateway.ask("POST", f"{base}/clients/http.s/seek", {"start": "earliest"})
+    gateway.ask("GET", f"{base}/records")
+    gateway.ask("GET", f"{base}/times")
     gateway.ask("DELETE", f"{base}/subscribers/s")
     gateway.ask("PUT", f"{base}/webhooks/w", {"url": receiver.url})
     gateway.ask("PUT", f"{base}/settings", {"keep": "1d"})

@@ -22,12 +22,12 @@ def test_a_rule_has_one_place_and_a_letter_has_one_page() -> None:
     assert len(found) > 200
     names = [rule.name for rule in found]
     assert len(set(names)) == len(names)
-    assert len({(rule.name[0], rule.page) for rule in found}) == len({rule.name[0] for rule in found})
+    assert len({(rule.place[0], rule.page) for rule in found}) == len({rule.place[0] for rule in found})
 
 
 def test_the_rules_of_a_page_are_in_their_order() -> None:
     for file in FOLDER.glob("*.md"):
-        numbers = [int(rule.name[1:]) for rule in rules_of(file)]
+        numbers = [rule.place[1] for rule in rules_of(file)]
         assert numbers == sorted(numbers), file.name
 
 

@@ -1,6 +1,6 @@
 """Compaction: of each key the last record stays, and what went is known to be no loss.
 
-The rules are those of docs/explanation/compaction.md, Z1, Z2, Z3, Z4, Z5, Z6, Z7 and Z8.
+The rules are those of docs/explanation/compaction.md, KL1, KL2, KL3, KL4, KL5, KL6, KL7 and KL8.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pubsub.protocol.topic_settings import EVER
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.removal import LET_GO
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
@@ -47,6 +48,8 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "append": lambda t: t.append(1, 5, 2, 16),
     "reach": lambda t: t.reach(1, 9),
     "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, EVER, EVER)),
+    "remove": lambda t: t.remove(LET_GO),
+    "begin_order": lambda t: t.begin_order(C),
     "freeze": lambda t: t.freeze("tcp://x:1"),
     "contest": lambda t: t.contest(B, "s2"),
     "settle": lambda t: t.settle(C),

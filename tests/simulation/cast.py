@@ -17,6 +17,7 @@ from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.purging import Purger
 from tests.simulation.replicas import Replica
+from tests.simulation.seeking import Looker, Seeker
 from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin
@@ -62,6 +63,7 @@ class Cast:
         self.configured = Configured(world, self.history)
         self.compacted = Compacted(self.fate.latest)
         self.configurers = self._configurers()
+        self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
@@ -125,6 +127,20 @@ class Cast:
             found.append(Configurer(self.world, host, proxies, self.history, topic, self.configured))
         return found
 
+    def _seekers(self) -> tuple[list[Seeker], list[Looker]]:
+        """Clients that seek, most of them on topics that keep all; each with a reader of that topic's history."""
+        seekers, lookers = [], []
+        for n in range(1, self.fate.seekers + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            proxies = tuple(proxy.name for proxy in self.proxies)
+            seekers.append(Seeker(self.world, self._client_in_step(f"x{n}"), self.history, topic))
+            seekers[-1].servers = self.servers
+            lookers.append(Looker(self.world, self.world.host(f"y{n}", 0.0), proxies, self.history, topic))
+            operator = self.world.host(f"z{n}", 0.0)
+            self.configurers.append(Configurer(self.world, operator, proxies, self.history, topic, self.configured))
+            self.configurers[-1].only_ever = self.random.random() < 0.8
+        return seekers, lookers
+
     def _purgers(self) -> list[Purger]:
         found = []
         for n in range(1, self.fate.purgers + 1):
@@ -144,9 +160,13 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker]:
         """All processes outside the service."""
-        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers]
+        seekers = (seeker.node for seeker in self.seekers)
+        return [
+            *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
+            *self.lookers,
+        ]  # fmt: skip
 
     @property
     def nodes(self) -> list[Process]:

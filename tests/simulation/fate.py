@@ -52,6 +52,7 @@ class Fate:
         bursts: share of a client's puts with others at once after them, so that they wait together.
         configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
         latest: messages have keys, and topics keep the latest of each.
+        seekers: clients that seek, each with a reader of the history of its topic.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         iterates: clients take by iterations, during which another thread subscribes again.
@@ -99,6 +100,7 @@ class Fate:
     purgers: int = 0
     purges_unread: bool = False
     iterates: bool = False
+    seekers: int = 0
 
 
 def draw(random: Random) -> Fate:

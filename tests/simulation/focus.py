@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import compaction, continuing, purges, retaining, retries, settings
+from tests.simulation.breakages import compaction, continuing, purges, replay, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -298,6 +298,31 @@ def latest_split(seed: int) -> Fate:
     return fate
 
 
+def seeking_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with clients that seek."""
+    random = Random(f"seeking {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((4.0, 8.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=True,
+        delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        duplicate=random.choice((0.0, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        seekers=random.choice((1, 2)),
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.5, 1.5)),
+        ),
+    )
+
+
 def retried(seed: int) -> Fate:
     """A small run of handlers that fail, put off and reject, with clients that are killed and lose power."""
     random = Random(f"retried {seed}")
@@ -399,6 +424,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
     **dict.fromkeys(compaction.breakage.breakages, latest_split),
+    **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),

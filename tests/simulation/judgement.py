@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation import compacting, configuring, retaining
+from tests.simulation import compacting, configuring, retaining, seeking
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.pairs import Pairs
@@ -41,7 +41,7 @@ class Judgement:
     def _open_users(self) -> str:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
-        operators = *cast.configurers, *cast.purgers
+        operators = *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers
         for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *operators):
             if what := party.settled():
                 return what
@@ -72,7 +72,10 @@ class Judgement:
         if len(self.cast.servers) == 1:
             for twin in self.cast.twins:
                 twin.judge()
-        return self.history.judge()
+        self.history.judge()
+        cast = self.cast
+        seeking.judge(cast.seekers, cast.lookers, cast.configured, cast.servers, cast.fate.skew)
+        return self.history.violations
 
     def _add(self, found: list[str]) -> None:
         for line in found:

@@ -29,6 +29,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "gets": "what of this loop is handed out",
         "subscriptions": "has nothing but what it was given",
         "reads": "ranges that are asked for; clients repeat it",
+        "replays": "the pace of readers far behind: a new process begins with a full allowance",
         "sinks": "has nothing but what it was given",
         "admission": "has nothing but what it was given",
         "backlogs": "found again at a put; a start may log a warning once more",
@@ -72,6 +73,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "bare": "found again",
     },
     "Cursor": {
+        "far": "found again with the next answer",
         "handed": "what was handed out since the start: a new process takes all that is there for handed out",
     },
     "Contested": {

@@ -26,6 +26,7 @@ from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, often
 from tests.simulation.retrying import retrying
+from tests.simulation.seeking import sought, watched_starts
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -57,7 +58,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -97,13 +98,14 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        looks = often(cast.configured.retaining)
+        looks, starts = often(cast.configured.retaining), watched_starts(cast.history)
         with (
             small(world.random, cast.counters),
             scarce(self.fate.scarce),
             watched(cast.configured),
             keyed(cast.compacted),
             looks,
+            starts,
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -156,7 +158,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers):
             party.finishing = True
 
     def _settle(self) -> str:

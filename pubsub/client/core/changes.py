@@ -64,13 +64,16 @@ class Intended:
 
     Attributes:
         fresh: the new subscription begins at `start`, in place of any subscription of this client ID at the service.
-        start: for any start but the end, earlier messages must come again, so the store drops their counters.
+        start: where a new subscription begins. A fresh one before the end must receive earlier messages again, so the
+            store drops their counters.
+        replay: number of the replay that it begins; 0: it begins none.
     """
 
     topic: str
     on: bool
     fresh: bool = False
     start: Start = LATEST
+    replay: int = 0
 
 
 @dataclass(slots=True)

@@ -276,7 +276,7 @@ class ClientCore:
             self.due.append(Due([change], partial(_settled, sub, change, status, proxy, now)))
         elif status.outcome is Outcome.SUPERSEDED:
             self._intent_superseded(sub, status)
-        elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
+        elif status.outcome in {Outcome.REFUSED, Outcome.DENIED, Outcome.GONE}:
             deny(sub, refusal(self.settings.client, "subscribe" if sub.intent.on else "unsubscribe", sub.topic, status))
         else:
             self._retry_later(sub, status, now)
@@ -319,8 +319,6 @@ class ClientCore:
         elif outcome is Outcome.DENIED:
             deny(sub, refusal(self.settings.client, "get", sub.topic, status))
         else:
-            if outcome is Outcome.UNKNOWN:
-                sub.fence.shun(status.log)
             self._retry_later(sub, status, now)
 
     def _retry_later(self, sub: Subscription, status: Status, now: float) -> None:
@@ -328,6 +326,8 @@ class ClientCore:
         sub.deadline = now + sub.retries.patience
         if status.outcome is Outcome.MOVED:
             sub.fence.follow(status.log)
+        elif status.outcome is Outcome.UNKNOWN:
+            sub.fence.shun(status.log)
 
     # Sending
 

@@ -24,7 +24,8 @@ class Intent:
         settled: True if the service has confirmed it.
         fresh: the subscription begins at `start`, and does not continue an earlier one (docs/explanation/continuing.md,
             C2).
-        start: start of a fresh subscription.
+        start: where a new subscription begins.
+        replay: number of the last replay (docs/explanation/looking-back.md); 0: none was begun.
         number: number of the confirmed transmission.
         asked: number of the last transmission.
         insists: calls of the application that may still replace a higher number elsewhere, which is done once.
@@ -35,7 +36,7 @@ class Intent:
     def __init__(self) -> None:
         self.on = self.settled = self.fresh = False
         self.start: Start = LATEST
-        self.number = self.asked = 0
+        self.number = self.asked = self.replay = 0
         self.insists: set[object] = set()
         self.settle_until = self.check_until = NEVER
 
@@ -43,13 +44,22 @@ class Intent:
         """Load the stored state."""
         self.on, self.settled, self.fresh, self.number = on, settled, fresh, number
 
-    def differs(self, on: bool, *, fresh: bool, start: Start = LATEST) -> bool:
-        """Return True if a call with this wish must make it durable; otherwise it waits for the present request."""
-        return self.on != on or self.settled or (fresh and not (self.fresh and self.start == start))
+    def differs(self, on: bool, *, fresh: bool, start: Start | None = None) -> bool:
+        """Return True if a call with this wish must make it durable; otherwise it waits for the present request.
 
-    def change(self, on: bool, *, fresh: bool, start: Start = LATEST) -> None:
+        Args:
+            start: None: the call names none.
+        """
+        if self.on != on or self.settled:
+            return True
+        if fresh:
+            return not self.fresh or self.start != (LATEST if start is None else start)
+        return not self.fresh and start is not None and self.start != start
+
+    def change(self, on: bool, *, fresh: bool, start: Start = LATEST, replay: int = 0) -> None:
         """Accept a durable wish."""
         self.on, self.settled, self.fresh, self.start = on, False, fresh, start
+        self.replay = replay or self.replay
 
     def settle(self, number: int) -> None:
         """Record the service's confirmation under this number."""

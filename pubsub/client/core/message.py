@@ -21,6 +21,7 @@ class RunSlice(NamedTuple):
 
     Attributes:
         doubtful: the records were delivered before, to a state directory that did not acknowledge them.
+        replay: number of the replay that brought them; 0: none.
     """
 
     run: Run
@@ -28,6 +29,7 @@ class RunSlice(NamedTuple):
     start: int
     stop: int
     doubtful: bool = False
+    replay: int = 0
 
     @property
     def last(self) -> Position:
@@ -56,14 +58,16 @@ class Message:
         body: its content.
         doubtful: True if it was delivered before to a state directory of this client ID that did not acknowledge it. It
             may have been processed already, so a handler with external effects checks those first.
+        replay: number of the `seek` that brought it; 0 before the first. A message comes once in each replay.
     """
 
     _attempts: int
 
-    __slots__ = ("_attempts", "_index", "_run", "body", "doubtful", "topic")
+    __slots__ = ("_attempts", "_index", "_run", "body", "doubtful", "replay", "topic")
 
-    def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False) -> None:
+    def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False, replay: int = 0) -> None:
         self.topic, self.body, self._run, self._index, self.doubtful = topic, body, run, index, doubtful
+        self.replay = replay
 
     @property
     def position(self) -> Position:
@@ -178,14 +182,14 @@ class Batch(Sequence[Message]):
         piece = self.pieces[which]
         run, at = piece.run, piece.stop - (ends[which] - place)
         begin = run.ends[at - 1] if at else run.begin
-        return Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful)
+        return Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay)
 
     def __iter__(self) -> Iterator[Message]:
         topic = self.topic
         for piece in self.pieces:
             run = piece.run
             for index, body in enumerate(piece.bodies(), piece.start):
-                yield Message(topic, body, run, index, piece.doubtful)
+                yield Message(topic, body, run, index, piece.doubtful, piece.replay)
 
     def bodies(self) -> list[bytes]:
         """Return only the bytes of all messages, which is faster than building the messages."""

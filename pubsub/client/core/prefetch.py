@@ -64,10 +64,15 @@ class Prefetch:
         """Position of the last item; there must be one."""
         return self._items[-1].last
 
-    def add(self, records: Records, *, doubtful: bool = False) -> None:
-        """Append records. `doubtful`: all of them were delivered before, to another state directory."""
+    def add(self, records: Records, *, doubtful: bool = False, replay: int = 0) -> None:
+        """Append records.
+
+        Args:
+            doubtful: all of them were delivered before, to another state directory.
+            replay: number of the replay that brought them.
+        """
         for run in records.runs:
-            self._items.append(RunSlice(run, records.data, 0, len(run.ends), doubtful))
+            self._items.append(RunSlice(run, records.data, 0, len(run.ends), doubtful, replay))
         self.records += records.count
         self.size += records.size
 

@@ -14,8 +14,9 @@ from typing import Final
 
 from pubsub.client.core.refusing_proxies import RefusingProxies
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.errors import StartGone
 from pubsub.errors import NotAllowed, PubsubError, Refused
-from pubsub.protocol import Outcome, Status
+from pubsub.protocol import Outcome, Status, format_position
 from pubsub.protocol.messages import denial
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 
@@ -27,8 +28,8 @@ _SPOKEN: Final = {
 }
 
 
-def refusal(client: str, operation: str, topic: str, status: Status) -> Refused | NotAllowed:
-    """Build the error for a refused or denied request.
+def refusal(client: str, operation: str, topic: str, status: Status) -> Refused | NotAllowed | StartGone:
+    """Build the error for a refused or denied request, or for a start that is gone.
 
     Args:
         client: the client ID.
@@ -37,7 +38,17 @@ def refusal(client: str, operation: str, topic: str, status: Status) -> Refused 
     """
     if status.outcome is Outcome.REFUSED:
         return Refused(operation, topic, status.reason.replace("_", " "))
+    if status.outcome is Outcome.GONE:
+        return StartGone(topic, oldest_of(status))
     return _not_allowed(client, operation, topic, status)
+
+
+def oldest_of(status: Status) -> str:
+    """Return the position of the oldest message that an answer *gone* names; "" if it names none."""
+    if status.first is not None or status.position is None:
+        return format_position(status.first) if status.first else ""
+    log, before = status.position  # The place before the first message, as in a cursor.
+    return format_position((log, before + 1))
 
 
 def deny(sub: Subscription, error: PubsubError) -> None:

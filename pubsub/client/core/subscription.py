@@ -90,9 +90,9 @@ class Subscription:
 
     # The intent
 
-    def intend(self, on: bool, *, fresh: bool = False, start: Start = LATEST) -> Change:
+    def intend(self, on: bool, *, fresh: bool = False, start: Start = LATEST, replay: int = 0) -> Change:
         """Return the change that makes an intent durable; `intended` follows the commit."""
-        return Intended(self.topic, on, fresh, start)
+        return Intended(self.topic, on, fresh, start, replay)
 
     def leave_chunk(self) -> list[Taken]:
         """Return the change that gives back the messages that an open iteration has not yielded.
@@ -104,14 +104,22 @@ class Subscription:
         self.chunk.stop()
         return [self.chunk.return_taken(self.topic)] if self.chunk.handed < self.chunk.total else []
 
-    def intended(self, on: bool, *, fresh: bool = False, start: Start = LATEST, left: Sequence[Taken] = ()) -> None:
+    def intended(
+        self,
+        on: bool,
+        *,
+        fresh: bool = False,
+        start: Start = LATEST,
+        replay: int = 0,
+        left: Sequence[Taken] = (),
+    ) -> None:
         """Accept the commit of `intend` and of the changes from `leave_chunk`; this empties the prefetch."""
         for change in left:
             self.cursor.taken.update(change.counters)
-        self.intent.change(on, fresh=fresh, start=start)
+        self.intent.change(on, fresh=fresh, start=start, replay=replay)
         self.failure = None
         self.cursor.forget()
-        if start != LATEST:
+        if fresh and start != LATEST:
             self.cursor.forget_taken()
         self._empty()
 
@@ -213,7 +221,7 @@ class Subscription:
             body = bytes(status.body)
             if crc32(body) != status.checksum:
                 return False
-            self.prefetch.add(Records(body), doubtful=bool(status.doubtful))
+            self.prefetch.add(Records(body), doubtful=bool(status.doubtful), replay=self.intent.replay)
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self.prefetch.lose(Loss(status.first, status.message, status.reason))
         elif status.outcome is Outcome.EMPTY and self.poll.asks and not self.prefetch and self.chunk is None:

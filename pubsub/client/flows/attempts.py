@@ -59,6 +59,7 @@ class Attempt:
         row: the waiting message; None: it comes from the service.
         following: position of the next message if it is here; its first attempt is counted ahead.
         settled: True if the attempt was counted or taken back, and needs no more work.
+        replay: number of the replay that the message belongs to.
     """
 
     sub: Subscription
@@ -71,6 +72,7 @@ class Attempt:
     row: Waiting | None = None
     following: Position | None = None
     settled: bool = False
+    replay: int = 0
 
     @property
     def failures(self) -> int:
@@ -123,7 +125,7 @@ class Attempts:
         if sub.cursor.waits(message.position, self.session.now):
             return None
         number, later = sub.cursor.attempt(message.position), sub.cursor.later
-        attempt = Attempt(sub, taking, message, number, sub.fence.emptied, hold, later)
+        attempt = Attempt(sub, taking, message, number, sub.fence.emptied, hold, later, replay=sub.intent.replay)
         if hold == KEY and self.session.core.waiting.holds(sub.topic, message.key):
             return self._queue(attempt)
         return self._begin(attempt, more=more)
@@ -167,11 +169,13 @@ class Attempts:
     def _begin_waiting(self, sub: Subscription, row: Waiting, hold: str) -> Attempt | int:
         """Count an attempt at a waiting message."""
         session = self.session
-        piece = session.store.waiting_piece(row.number)
+        piece = session.store.waiting_piece(row.number)._replace(replay=sub.intent.replay)
         message = next(iter(Batch(sub.topic, [piece])))
         taking = Taking([piece], None, {}, 0, None, 0, 0)
         number = row.attempts + 1
-        attempt = Attempt(sub, taking, message, number, sub.fence.emptied, hold, row.later, row)
+        attempt = Attempt(
+            sub, taking, message, number, sub.fence.emptied, hold, row.later, row, replay=sub.intent.replay
+        )
         if self.settles(attempt) or self._is_worn_out(attempt):
             return 1
         session.core.waiting.trying[row.number] = number

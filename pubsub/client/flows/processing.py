@@ -10,7 +10,7 @@ taken back if the handler was not at fault:
 A message is in hand until its handler returns. During that time other calls on its topic wait, and calls on other
 topics continue.
 
-The rules are those of docs/explanation/get.md, G8 and G9.
+The rules are those of docs/explanation/get.md, G8 and G9; docs/explanation/looking-back.md, Z3.
 """
 
 from __future__ import annotations
@@ -158,6 +158,8 @@ class Processing(Attempts):
         sub = attempt.sub
 
         def changes() -> Sequence[Change]:
+            if sub.intent.on and sub.intent.replay != attempt.replay:
+                raise _Sought
             if sub.fence.emptied != attempt.emptied or not sub.intent.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
             return self.changes(attempt)
@@ -188,6 +190,10 @@ class Processing(Attempts):
             raise
         try:
             transaction.commit(lambda: self.handled(attempt))
+        except _Sought:  # Rolled back; the message comes again if the seek's start includes it.
+            attempt.settled = True
+            self._let_go(sub)
+            return 0
         except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
             return self._fail(attempt, error)
         return 1
@@ -228,6 +234,10 @@ class Processing(Attempts):
                 except StorageError as error:
                     _log.warning("client %s: %s", session.name, error)
                 session.follow()
+
+
+class _Sought(Exception):
+    """Another call began a replay of the topic while a message was handled."""
 
 
 class Hand:

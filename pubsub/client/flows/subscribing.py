@@ -3,11 +3,16 @@
 An intent to be subscribed is of one of two kinds (docs/explanation/continuing.md, C2 and C3):
 
     continue   continue the service's subscription of this client ID, or make one if there is none
-    fresh      make one that begins at the end, or at an earlier start that the application names
+    fresh      make one that begins at the end, or at the start that the application names
 
     this directory has no intent for the topic, or one that is on, confirmed or superseded   → continue
     this directory has unsubscribed, confirmed or not; the log was given up; a renewal       → fresh
-    the application asks for it                                                              → fresh
+    the application asks for it, or seeks                                                    → fresh
+
+A start counts only where a subscription begins. Each start that an application names after its first subscription
+begins a replay, with the next number: the store then has no counters, so that messages come again.
+
+The rules of a seek are those of docs/explanation/looking-back.md, Z1 and Z2.
 """
 
 from __future__ import annotations
@@ -18,9 +23,12 @@ from typing import Any, Final
 
 from pubsub.client.arguments import check_not_of_calls, check_truth
 from pubsub.client.core.calling import check_service
+from pubsub.client.core.changes import Intended
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
+from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
 from pubsub.protocol.names import LATEST, Start, is_reply_topic, service_topic
@@ -50,14 +58,14 @@ class Subscribing:
         self.core, self.store = session.core, session.store
 
     def intend(
-        self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False, start: Start = LATEST
+        self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False, start: Start | None = None
     ) -> Flow[None]:
         """Subscribe or unsubscribe, and wait until the service has confirmed it.
 
         Args:
-            fresh: begin anew, at `start`; implied by any `start` but the end.
+            fresh: begin anew, at `start`.
+            start: None: at the end, and an unconfirmed intent keeps the start that it has.
         """
-        fresh = fresh or start != LATEST
         check_truth("fresh", fresh)
         check_not_of_calls(topic)
         if check_topic(topic) not in self.core.subscriptions and on:
@@ -68,6 +76,32 @@ class Subscribing:
         if on and not fresh and (yield from self._still_subscribed(topic, until, timeout)):
             return
         yield from self._intend(topic, on, until, timeout, fresh=fresh, start=start)
+
+    def seek(
+        self, topic: str, start: Start, timeout: float | None, also: Callable[[Transaction], object] | None = None
+    ) -> Flow[int]:
+        """Move a subscription to a start, and wait until the service has confirmed it; return the replay's number.
+
+        A repeated call with the same start continues an unconfirmed seek.
+
+        Args:
+            also: changes rows in the commit that begins the seek.
+
+        Raises:
+            NotSubscribed: the client is not subscribed.
+            Superseded, StateCopied: another directory has the subscription.
+        """
+        check_not_of_calls(topic)
+        check_topic(topic)
+        until = self.session.until(timeout)
+        with self.session.entered():
+            sub = self.core.subscriptions.get(topic)
+            if sub is None or not sub.intent.on:
+                raise NotSubscribed(self.session.name, topic)
+            if isinstance(sub.failure, Superseded | StateCopied):
+                raise sub.failure
+        yield from self._intend(topic, True, until, timeout, fresh=True, start=start, seeks=True, also=also)
+        return sub.intent.replay
 
     def begin(self, topic: str, seconds: float) -> Flow[None]:
         """Subscribe to a topic of calls; do nothing if that is confirmed already.
@@ -122,7 +156,9 @@ class Subscribing:
         *,
         anew: bool = True,
         fresh: bool = False,
-        start: Start = LATEST,
+        start: Start | None = None,
+        seeks: bool = False,
+        also: Callable[[Transaction], object] | None = None,
     ) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
@@ -135,23 +171,11 @@ class Subscribing:
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
             if not known or sub.intent.differs(on, fresh=fresh, start=start):
-                fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
-                left = sub.leave_chunk() if on and not fresh else []
-                ended = sub.ended_elsewhere(self.core.wall()) if on and not fresh else None
-                letters = [] if ended is None else [ended[0]]
-                given_up = self.core.waiting.dropping(topic) if fresh or not on else []
-                try:
-                    session.commit([*left, *given_up, sub.intend(on, fresh=fresh, start=start), *letters])
-                except PubsubError:
-                    if not known:
-                        del self.core.subscriptions[topic]
-                    raise
-                sub.intended(on, fresh=fresh, start=start, left=left)
-                if given_up:
-                    self.core.waiting.drop(topic)
-                if ended is not None:
-                    sub.losses.add(ended[1])
-                    _log.warning("client %s: %s", session.name, ended[1])
+                fresh = on and (fresh or self._continues_nothing(sub, known=known))
+                replays = known and fresh and (seeks or start not in {None, LATEST})
+                begins = LATEST if start is None else start
+                wanted = Intended(topic, on, fresh, begins, sub.intent.replay + 1 if replays else 0)
+                self._change(sub, wanted, also, known=known)
             sub.failure = None
             sub.intent.insists.add(wish)
             self.core.settle(sub, until)
@@ -162,8 +186,39 @@ class Subscribing:
             sub.intent.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
+    def _change(
+        self, sub: Subscription, wanted: Intended, also: Callable[[Transaction], object] | None, *, known: bool
+    ) -> None:
+        """Make an intent durable. The lock is held. `known`: the directory had an intent before."""
+        session, on, fresh, start, replay = self.session, wanted.on, wanted.fresh, wanted.start, wanted.replay
+        left = sub.leave_chunk() if on and not fresh else []
+        ended = sub.ended_elsewhere(self.core.wall()) if on and not fresh else None
+        given_up = self.core.waiting.dropping(sub.topic) if fresh or not on else []
+        changes = [
+            *left,
+            *given_up,
+            sub.intend(on, fresh=fresh, start=start, replay=replay),
+            *([] if ended is None else [ended[0]]),
+        ]
+        try:
+            if also is None:
+                session.commit(changes)
+            else:
+                with Work(session, lambda: changes, fsync=True) as transaction:
+                    also(transaction)
+        except PubsubError:
+            if not known:
+                del self.core.subscriptions[sub.topic]
+            raise
+        sub.intended(on, fresh=fresh, start=start, replay=replay, left=left)
+        if given_up:
+            self.core.waiting.drop(sub.topic)
+        if ended is not None:
+            sub.losses.add(ended[1])
+            _log.warning("client %s: %s", session.name, ended[1])
+
     @staticmethod
-    def _begins_at_the_end(sub: Subscription, *, known: bool) -> bool:
+    def _continues_nothing(sub: Subscription, *, known: bool) -> bool:
         """Return True if a new intent to be subscribed continues nothing. `known`: the directory has an intent."""
         return known and not sub.intent.on
 

@@ -51,7 +51,10 @@ def _intend(db: apsw.Connection, change: c.Intended) -> None:
     db.execute("delete from pubsub_retries where topic = ?", (change.topic,))
     if change.start != LATEST:
         db.execute("insert into pubsub_starts values (?, ?)", (change.topic, format_start(change.start)))
+    if change.fresh and change.start != LATEST:
         db.execute("delete from pubsub_taken where topic = ?", (change.topic,))
+    if change.replay:
+        db.execute("insert or replace into pubsub_replays values (?, ?)", (change.topic, change.replay))
 
 
 def _confirm(db: apsw.Connection, change: c.Confirmed) -> None:

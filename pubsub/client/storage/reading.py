@@ -92,6 +92,10 @@ class Reading:
         for topic, start in self.db.execute("select topic, start from pubsub_starts"):
             yield topic, parse_start(start)
 
+    def replays(self) -> Iterator[tuple[str, int]]:
+        """Yield each topic with a replay, and the number of its last one."""
+        yield from self.db.execute("select topic, number from pubsub_replays")
+
     def taken(self, topic: str) -> dict[str, int]:
         """Return the last taken counter of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))

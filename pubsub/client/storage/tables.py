@@ -34,7 +34,11 @@ MIGRATIONS: Final = {
 }
 """By format, the statements that convert a store of the previous format."""
 STARTS: Final = "create table if not exists pubsub_starts (topic text primary key, start text not null) without rowid"
-"""Start of a topic's intent, unless it is the end. An older store gets this table; an older release ignores it."""
+"""Start of a topic's intent, unless it is the end. An older store gets this table."""
+REPLAYS: Final = (
+    "create table if not exists pubsub_replays (topic text primary key, number integer not null) without rowid"
+)
+"""Number of the last replay of a topic, if there was one. An older store gets this table."""
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
 """Dead letters of losses that were not raised yet. An older store gets this table at its opening."""
 CALLS: Final = (

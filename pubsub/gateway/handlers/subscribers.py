@@ -15,6 +15,7 @@ from pubsub.errors import NotSubscribed
 from pubsub.gateway import losses, schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
+from pubsub.gateway.handlers.look_back import start_of
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
 from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.polling import confirm, confirmation, next_batch
@@ -73,10 +74,11 @@ class Subscribers:
     async def put(self, exchange: Exchange) -> Response:
         """Subscribe. A repeat checks whether the service still has the subscription.
 
-        An existing subscription under this name continues. `fresh=true` drops its backlog and begins at the end.
+        An existing subscription under this name continues. `fresh=true` drops its backlog. A new one begins at `start`,
+        by default at the end.
         """
         name, fresh = exchange.names["subscriber"], exchange.truth("fresh")
-        wanted = self._wanted(exchange, name)
+        wanted, start = self._wanted(exchange, name), start_of(exchange)
         before = self._registry.find(*wanted.key)
         if before is not None and before.webhook is not None:
             raise Problem("conflict", f"{name} is a webhook of this topic; choose another name.")
@@ -86,7 +88,7 @@ class Subscribers:
             await self._readers.send_away(wanted.key)
         reading = self._readers.reading(wanted.key) if fresh else contextlib.nullcontext()
         async with reading, self._clients.subscriber(wanted.user, wanted.client) as client:
-            await client.subscribe(wanted.topic, fresh=fresh)
+            await client.subscribe_from(wanted.topic, start, fresh=fresh)
             if fresh:
                 Mailbox(client, wanted.topic).empty()
         return answer(schemas.Subscribed(wanted.topic, name, wanted.client), 200 if before is not None else 201)

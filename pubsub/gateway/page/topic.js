@@ -5,6 +5,7 @@ import { code, element, fill, find, number, say, size, span, time } from "./draw
 import { before, ends, far } from "./overview.js";
 import { leavePurge, showPurge } from "./objects.js";
 import { leaveSettings, showSettings } from "./settings.js";
+import { leaveBack, seekButton } from "./back.js";
 
 const SUBSCRIBERS = 100;
 const MESSAGES = 20;
@@ -85,7 +86,7 @@ export async function showTopic(topic) {
     ["client", (row) => row.client], ["backlog", (row) => number(row.waiting), "number"],
     ["oldest message", (row) => span(row.oldest_unacknowledged_seconds), "number"],
     ["state", (row) => (row.polling ? "polling" : "not polling")], ["", (row) => lettersOf(row, hooks.webhooks)],
-    ...(state.operate ? [["", (row) => endButton(topic, row)]] : []),
+    ...(state.operate ? [["", (row) => seekButton(topic, row)], ["", (row) => endButton(topic, row)]] : []),
   ], subscribers, facts.subscribers ? "No subscribers." : "Unknown.");
   fill(find("webhooks"), [
     ["webhook", (row) => row.name], ["URL", (row) => row.url, "text"],
@@ -185,6 +186,7 @@ export function leave() {
     delete find(id).dataset.heads;
   }
   leaveSettings();
+  leaveBack();
   leavePurge();
   find("find").reset();
   find("moves").replaceChildren();

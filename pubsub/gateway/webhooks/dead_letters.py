@@ -20,7 +20,7 @@ _OF: Final = "WHERE topic = ? AND number = ?"
 
 def waiting(mailbox: Mailbox, after: int) -> Iterator[tuple[int, bytes, int, float]]:
     """Yield the messages to deliver after a number: number, key, attempts and due time (seconds since 1970)."""
-    rows = mailbox.client.read(
+    rows = mailbox.client.query(
         "SELECT number, key, attempts, due FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 0"
         " ORDER BY number",
         (mailbox.topic, after),
@@ -102,7 +102,7 @@ def purge(mailbox: Mailbox, before: float) -> int:
 
 
 def count(mailbox: Mailbox) -> int:
-    rows = mailbox.client.read("SELECT count(*) FROM gateway_mail WHERE topic = ? AND letter = 1", (mailbox.topic,))
+    rows = mailbox.client.query("SELECT count(*) FROM gateway_mail WHERE topic = ? AND letter = 1", (mailbox.topic,))
     return int(rows[0][0])
 
 
@@ -115,7 +115,7 @@ def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = 
     """
     found: list[Mail] = []
     size, wanted = 0, f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number = ?"  # noqa: S608
-    for number, length in mailbox.client.read(
+    for number, length in mailbox.client.query(
         "SELECT number, length(key) + length(headers) + length(coalesce(body, '')) FROM gateway_mail"
         " WHERE topic = ? AND number > ? AND letter = 1 ORDER BY number LIMIT ?",
         (mailbox.topic, after, most),
@@ -123,7 +123,7 @@ def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = 
         size += length
         if found and size > DEAD_LETTERS_BYTES_MAX:
             break
-        found += map(Mail._make, mailbox.client.read(wanted, (mailbox.topic, number)))
+        found += map(Mail._make, mailbox.client.query(wanted, (mailbox.topic, number)))
     more = bool(found) and any_after(mailbox, found[-1].number)
     return DeadLetters([as_json(mail, beginnings=beginnings) for mail in found], found[-1].number if more else None)
 
@@ -136,7 +136,7 @@ def as_json(mail: Mail, *, beginnings: bool) -> Message | Lost:
 
 def any_after(mailbox: Mailbox, number: int) -> bool:
     statement = "SELECT 1 FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 1 LIMIT 1"
-    return bool(mailbox.client.read(statement, (mailbox.topic, number)))
+    return bool(mailbox.client.query(statement, (mailbox.topic, number)))
 
 
 def _failed_at(due: float) -> int | UnsetType:
@@ -145,7 +145,7 @@ def _failed_at(due: float) -> int | UnsetType:
 
 
 def last_failure(mailbox: Mailbox) -> Failure | None:
-    rows = mailbox.client.read(
+    rows = mailbox.client.query(
         f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND letter = 1 ORDER BY number DESC LIMIT 1",  # noqa: S608
         (mailbox.topic,),
     )

@@ -169,7 +169,7 @@ class Gets:
             self._replays.handed_out(len(answer.body))
         else:
             self._replays.shared = True
-        cursor.far = is_far_behind(topic, answer.last[0], answer.total)
+        cursor.falls_behind(far=is_far_behind(topic, answer.last[0], answer.total))
 
     def _hand_out(self, poll: Poll, topic: Topic, answer: Answer, now: float) -> None:
         measures = self._state.measures

@@ -7,7 +7,7 @@ Any process may read ranges of a named subscription (`requests.subscriptions`), 
 likes. Like a GET, a range is read after the loop's own changes are in the store, because it may contain records of the
 same loop.
 
-A range of the topic itself may have a start and a limit by timestamp (docs/explanation/replay.md, J8 to J11).
+A range of the topic itself may have a start and a limit by timestamp (docs/explanation/replay.md, I8 to I11).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A reader is far behind if more than `BEHIND_BYTES` of its topic follow its posit
 and get at most `TURN_BYTES_MAX` in it. In a turn with puts, or with answers to current readers, their bytes also count
 against `REPLAY_BYTES_MAX` a second. In other turns they have no pace, so a replay alone runs at full speed.
 
-The rule is docs/explanation/replay.md, J12.
+The rule is docs/explanation/replay.md, I12.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A client's own subscription that is to be continued (*Continuing*) waits until t
 sole owner. That holds even if a subscription is here, because another server may have the right or a newer one. A
 subscription that begins at a record not held here also waits, because another server may hold the record. The sole
 owner answers `gone`, with the oldest position. Any other server answers `unknown`, so that the client tries another
-holder (docs/explanation/replay.md, J7).
+holder (docs/explanation/replay.md, I7).
 
     SUBSCRIBE name   no subscription, or off under a lower number → made, once this server is the sole owner
                      on → success, nothing changes         off under this number or a higher one → superseded

@@ -89,7 +89,8 @@ def migrate(db: apsw.Connection, found: int) -> None:
     Raises:
         apsw.Error: the store keeps its format.
     """
-    wanted = [statement for statement in LATER if _lacks(db, statement)] + list(MIGRATION if found < FORMAT else ())
+    wanted = [statement for statement in (*LATER, *ADDED_TO_FORMAT) if _lacks(db, statement)]
+    wanted += MIGRATION if found < FORMAT else ()
     if wanted:
         with db:
             for statement in wanted:

@@ -3,7 +3,7 @@
 A part counts the records that are left in it. Neighbouring parts become one as long as few records are left in both, so
 their number depends on the records that are left, not on those that went.
 
-The rule is docs/explanation/compaction.md, Z5.
+The rule is docs/explanation/compaction.md, KL5.
 """
 
 from __future__ import annotations

@@ -53,6 +53,10 @@ class Cursor:
         self.backlog, self.acknowledged = rest, last
         return True
 
+    def falls_behind(self, *, far: bool) -> None:
+        """Record whether the last answer left the reader far behind."""
+        self.far = far
+
     def hand_out(self, last: Position) -> None:
         """Record that all records up to this position are about to be handed out."""
         old = None if self.handed is None else spans_of.find(self.backlog, self.handed)

@@ -12,7 +12,7 @@ start. Timestamps of two servers compare within the bound on skew, so a start at
 for that skew. A start at a timestamp does not, since every record has a timestamp.
 
 The rules are those of docs/explanation/get.md, G15; docs/explanation/numbers.md, N8;
-docs/explanation/replay.md, J1 to J6.
+docs/explanation/replay.md, I1 to I6.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def _kept(topic: Topic) -> int:
 
     A new subscription is not owed such a record, which another holder may have without its bytes.
     """
-    keep = topic.in_force.keep
-    ages = [None if amount is None else amount.age for amount in keep]
-    if keep == (NONE,) or None in ages:
+    ages = [None if amount is None else amount.age for amount in topic.in_force.keep]
+    if topic.in_force.keep == (NONE,) or None in ages:
         return NUMBER_MAX
     return max(age for age in ages if age is not None)
 

@@ -257,7 +257,7 @@ class Topic:
 
     @property
     def history_token(self) -> str:
-        """Identifies the order of the history (docs/explanation/replay.md, J9)."""
+        """Identifies the order of the history (docs/explanation/replay.md, I9)."""
         return self.order or self.open.id
 
     def begin_order(self, order: str) -> None:

@@ -1,6 +1,6 @@
 """Compaction: of each key, a topic with `keep=latest` keeps the last record.
 
-The rules are those of docs/explanation/compaction.md, Z1, Z2 and Z4.
+The rules are those of docs/explanation/compaction.md, KL1, KL2 and KL4.
 
 A pass goes along the history of one topic, from the newest record back to the oldest, and remembers the keys that it
 has met. A record of such a key is superseded. The pass advances in rounds. Each round looks at a bounded stretch, after

@@ -1,6 +1,6 @@
 """One pass of compaction along the history of a topic, stretch by stretch, from the newest record back to the oldest.
 
-The rules are those of docs/explanation/compaction.md, Z3, Z4, Z6, Z7 and Z8.
+The rules are those of docs/explanation/compaction.md, KL3, KL4, KL6, KL7 and KL8.
 
 A key is remembered as a hash of 16 bytes. With eight bytes, two of some million keys could have one hash, and the older
 record of one of them would go as superseded.

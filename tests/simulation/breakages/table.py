@@ -19,6 +19,7 @@ from tests.simulation.breakages import (
     pairs,
     proxies,
     purges,
+    replay,
     retaining,
     retries,
     server,
@@ -44,6 +45,7 @@ ROOMS = (
     forms,
     settings,
     compaction,
+    replay,
     retries,
     purges,
 )

@@ -1,0 +1,467 @@
+"""Clients that seek in a run, readers along the history, and the judgement on both.
+
+A seeker takes by handlers that write into a table of its own, each message with the number of its replay. So what a
+replay brought is on the disk, in the commit of the position, through each death.
+
+    1   within a replay each message comes once, in the order of its publisher, and nothing of an earlier one follows
+    2   nothing comes that is before the start
+    3   everything that is owed from the start on comes in the last replay
+    4   a start at the last N begins at exactly so many of the records that the server shows
+    5   no position is said to be gone that a server holds
+    6   a reader of the history gets each record once until it is told to begin again, and in the end all that is kept
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import apsw
+
+from pubsub.client.errors import StartGone
+from pubsub.errors import StorageError, Unavailable
+from pubsub.protocol import Outcome, Position, Read, Records, Status
+from pubsub.protocol.batch import decode_batch
+from pubsub.protocol.names import EARLIEST, Start, last_records, parse_position
+from pubsub.protocol.topic_settings import EVER
+from pubsub.server.requests import subscriptions
+from pubsub.server.topic.delivery import collect
+from pubsub.server.topic.start import cursor_at
+from tests.simulation.clients import ClientNode
+from tests.simulation.configuring import Configured
+from tests.simulation.disk import NAME
+from tests.simulation.history import ACKED, History, Put
+from tests.simulation.tasks import Task
+from tests.simulation.world import EPOCH, Host, World
+
+if TYPE_CHECKING:
+    from tests.simulation.fate import Fate
+    from tests.simulation.members import Server
+
+SOUGHT = 0.2
+"""Share of runs with seekers."""
+
+UNSOUND = {"abandon", "put back", "flip", "clock", "full", "fail"}
+"""Faults that lose records or break the bound on clocks."""
+
+SHOWN_MAX = 100_000
+
+
+def sought(fate: Fate, seed: int) -> Fate:
+    """Have some runs seek; drawn apart, so that the others stay what they were."""
+    random = Random(f"seekers of {seed}")
+    if random.random() < SOUGHT and not (
+        UNSOUND & fate.faults.keys() or fate.older or fate.older_members or fate.tight
+    ):
+        fate.seekers = random.choice((1, 1, 2))
+    return fate
+
+
+@dataclass
+class Seek:
+    """One replay.
+
+    Attributes:
+        stamp, put: of the record at its start, if that is a position.
+        answered: time of its confirmation; None: it was not noticed yet.
+        drained: time from which on it may lack messages, because another seek followed; None: it was not drained.
+    """
+
+    start: Start
+    stamp: int = 0
+    put: Put | None = None
+    asked: float = 0.0
+    answered: float | None = None
+    drained: float | None = None
+
+
+@dataclass
+class Row:
+    body: str
+    log: str
+    offset: int
+    stamp: int
+    replay: int
+
+
+class Seeker:
+    """A program that subscribes to one topic, and seeks again and again, also after its restarts."""
+
+    def __init__(self, world: World, node: ClientNode, history: History, topic: str) -> None:
+        self.world, self.node, self.history, self.topic = world, node, history, topic
+        self.seeks: dict[int, Seek] = {0: Seek("latest")}
+        self.rows: list[Row] = []
+        self.places: dict[str, set[Position]] = {}
+        """Of each message that a server has in the end, by its body."""
+        self.known: list[tuple[Position, int, str]] = []
+        """Positions that it has seen, each with its stamp and body."""
+        self.servers: list[Server] = []
+        self.finishing = self.quiet = False
+        self.left = world.random.choice((0, 0, 4))
+        """Seeks to positions that follow when there are no faults any more, each of them drained."""
+        self._pending: Seek | None = None
+        self._began = 0.0
+        node.on_start = self._started
+
+    def _started(self) -> None:
+        self.quiet = False
+        self.node.session.store.db.execute(
+            "create table if not exists replayed (n integer primary key, body, id, stamp, replay)"
+        )
+        self._note()
+        self.node.later(0.01, self._go)
+
+    def _intent(self) -> Any:
+        sub = self.node.session.core.subscriptions.get(self.topic)
+        return None if sub is None else sub.intent
+
+    def _note(self) -> None:
+        """See which replay is the present one: a kill or a power cut may have taken the last."""
+        intent = self._intent()
+        if intent is None:
+            return
+        for number in [number for number in self.seeks if number > intent.replay]:
+            del self.seeks[number]
+        if intent.replay not in self.seeks:
+            assert self._pending is not None
+            self.seeks[intent.replay] = self._pending
+        if intent.settled and self.seeks[intent.replay].answered is None:
+            self.seeks[intent.replay].answered = self.world.now
+
+    def _next(self) -> None:
+        self._note()
+        seconds = 0.05 if self.finishing else self.world.random.expovariate(1 / self.world.fate.think)
+        self.node.later(seconds, self._go)
+
+    def _go(self) -> None:
+        random, intent = self.world.random, self._intent()
+        if intent is None or not intent.on:
+            self.node.call(self.node.calls.subscribing.intend(self.topic, True, None), self._done)
+        elif not self.finishing and random.random() < 0.25:
+            self._seek(self._drawn())
+        elif self.finishing and self.quiet and self.left and self.known and self._holders() == 1:
+            self.left, self.quiet = self.left - 1, False
+            present = self.seeks[intent.replay]
+            if present.answered is not None:
+                present.drained = self._began
+            # The first records of each log have later records of other logs beside them.
+            log = random.choice(sorted({position[0] for position, _, _ in self.known}))
+            position, stamp, body = random.choice(sorted(one for one in self.known if one[0][0] == log)[:5])
+            self._seek(Seek(position, stamp, self.history.puts.get(body)))
+        else:
+            self._process()
+
+    def _holders(self) -> int:
+        return sum(self.topic in server.core.state.topics for server in self.servers if server.alive)
+
+    def _drawn(self) -> Seek:
+        random = self.world.random
+        kind = random.choice(("earliest", "stamp", "stamp", "position", "position", "last"))
+        if kind == "stamp":
+            return Seek(int((EPOCH + random.uniform(0, self.world.now)) * 1e6))
+        if kind == "position" and self.known:
+            position, stamp, body = random.choice(self.known[-40:])
+            return Seek(position, stamp, self.history.puts.get(body))
+        return Seek(f"last:{random.randrange(1, 30)}") if kind == "last" else Seek(EARLIEST)
+
+    def _seek(self, seek: Seek) -> None:
+        seek.asked, self._pending = self.world.now, seek
+        self.history.counters["seeks"] += 1
+        random = self.world.random
+        if random.random() < 0.1:
+            self.node.host.disk.kill_in = random.randrange(8)
+        elif random.random() < 0.1:
+            self.world.after(random.uniform(0, 0.05), self._killed)
+        self.node.call(self.node.calls.subscribing.seek(self.topic, seek.start, None), self._sought)
+        self._note()
+
+    def _killed(self) -> None:
+        if not self.world.over:
+            self.node.end("killed")
+
+    def _sought(self, result: Any, error: Exception | None) -> None:
+        if isinstance(error, StartGone):
+            self._gone()
+            self._note()
+            self._seek(Seek(EARLIEST))
+            return
+        self._done(result, error)
+
+    def _gone(self) -> None:
+        start = self._pending.start if self._pending else ""
+        for server in self.servers:
+            topic = server.core.state.topics.get(self.topic) if server.alive else None
+            if (
+                topic is not None
+                and isinstance(start, tuple)
+                and cursor_at(topic, start, 0, 0, server.core.state.reader)
+            ):
+                self.history.violate(f"{self.node.name}: {start} is said to be gone, and {server.name} holds it")
+
+    def _process(self) -> None:
+        random = self.world.random
+        timeout = 0.6 if self.finishing else random.choice((0.0, 0.1, 1.0))
+        if self._holders() == 1:
+            self._began = self.world.now
+        most, began = 50 if self.finishing else random.choice((1, 3, 20)), self.node.session.now
+
+        def then(taken: Any, error: Exception | None) -> None:
+            sub = self.node.session.core.subscriptions.get(self.topic)
+            heard = sub is not None and sub.intent.settled and not sub.unconfirmed_since(began)
+            self.quiet = error is None and not taken and heard
+            self._sought(taken, error) if isinstance(error, StartGone) else self._done(taken, error)
+
+        self.node.call(self.node.processing.process(self.topic, self._handle, timeout, most), then)
+
+    def _handle(self, message: Any, transaction: Any) -> None:
+        self.node.operations += 1
+        body = message.body.decode()
+        transaction.execute(
+            "insert into replayed (body, id, stamp, replay) values (?, ?, ?, ?)",
+            (body, message.id, message.stamp, message.replay),
+        )
+        position = parse_position(message.id)
+        assert position is not None
+        self.known.append((position, message.stamp, body))
+
+    def _done(self, result: Any, error: Exception | None) -> None:
+        explained = isinstance(error, StorageError) and self.node.host.disk.explains(error)
+        if not (error is None or explained or isinstance(error, Unavailable)):
+            self.history.violate(f"{self.node.name}: {type(error).__name__} {error}")
+        self._next()
+
+    def settled(self) -> str:
+        return (
+            ""
+            if self.node.alive and self.quiet and not (self.left and self.known)
+            else f"{self.node.name} has not taken all of {self.topic}"
+        )
+
+    def collect(self) -> None:
+        """Read its table, as it is on the disk."""
+        path = f"/{self.node.name}/{self.node.name}.db"
+        if path not in self.node.host.disk.files:
+            return
+        db = apsw.Connection(path, vfs=NAME)
+        db.pragma("locking_mode", "exclusive")
+        try:
+            for body, place, stamp, replay in db.execute("select body, id, stamp, replay from replayed order by n"):
+                log, _, offset = place.partition(".")
+                self.rows.append(Row(body, log, int(offset), stamp, replay))
+        except apsw.SQLError:  # It never got that far.
+            return
+        finally:
+            db.close()
+
+    # Judgement
+
+    def judge(self, kept_since: float, skew: float, *, alone: bool) -> None:
+        """Judge all replays; `kept_since`: acknowledged puts from then on are kept."""
+        violate, name, before = self.history.violate, self.node.name, 0
+        for row in self.rows:
+            if row.replay < before:
+                violate(f"{name} got {row.body} of replay {row.replay} after one of {before}")
+            before = max(before, row.replay)
+        for number, seek in self.seeks.items():
+            rows = [row for row in self.rows if row.replay == number]
+            self._judge_rows(f"{name}, replay {number} from {seek.start}", seek, rows, skew)
+        for number, seek in self.seeks.items():
+            if seek.answered is not None and (seek.drained is not None or number == max(self.seeks)):
+                self._judge_all(number, seek, kept_since, skew, alone=alone)
+
+    def _judge_all(self, number: int, seek: Seek, kept_since: float, skew: float, *, alone: bool) -> None:
+        """Judge a replay of which all messages were taken."""
+        if self.topic in self.history.given_up:
+            return
+        violate, name, got = (
+            self.history.violate,
+            self.node.name,
+            {row.body for row in self.rows if row.replay == number},
+        )
+        until = float("inf") if seek.drained is None else seek.drained
+        acked = [
+            put
+            for put in self.history.states((ACKED,))
+            if put.topic == self.topic and (float("inf") if put.acked_at is None else put.acked_at) <= until
+        ]
+        for put in acked:
+            if put.body not in got and self._is_owed(put, seek, kept_since, skew):
+                violate(f"{name}, replay {number} from {seek.start}, never got {put.body}, put at {put.invoked:.3f}")
+        count = last_records(seek.start)
+        sure = [put for put in acked if put.invoked > kept_since and (put.acked_at or seek.asked) < seek.asked]
+        if alone and count and len(got) < min(count, len(sure)):
+            violate(f"{name} got {len(got)} messages of {seek.start}, of {len(sure)}")
+
+    def _judge_rows(self, who: str, seek: Seek, rows: list[Row], skew: float) -> None:
+        newest: dict[tuple[str, int, str], Put] = {}
+        bodies: set[str] = set()
+        for row in rows:
+            put = self.history.puts.get(row.body)
+            if put is None or put.topic != self.topic:
+                self.history.violate(f"{who} got {row.body!r}, which nobody put there")
+                continue
+            if row.body in bodies:
+                self.history.violate(f"{who} got {row.body} twice")
+            bodies.add(row.body)
+            earlier = newest.get(put.source)
+            if earlier is not None and earlier.index > put.index:
+                self.history.violate(f"{who} got {put.body} after {earlier.body}, which was put later")
+            newest[put.source] = put
+            if self._is_early(row, seek, skew):
+                self.history.violate(f"{who} got {row.body} of {row.stamp} at {row.log}.{row.offset}")
+
+    @staticmethod
+    def _is_early(row: Row, seek: Seek, skew: float) -> bool:
+        if isinstance(seek.start, int):
+            return row.stamp < seek.start
+        if isinstance(seek.start, tuple):
+            if row.log == seek.start[0]:
+                return row.offset < seek.start[1]
+            return row.stamp < seek.stamp - skew * 1e6
+        return False
+
+    def _is_owed(self, put: Put, seek: Seek, kept_since: float, skew: float) -> bool:
+        assert seek.answered is not None
+        if put.invoked > seek.answered:
+            return True
+        if put.invoked <= kept_since:
+            return False
+        if seek.start == EARLIEST or put is seek.put:
+            return True
+        if isinstance(seek.start, int):
+            return put.invoked - skew > seek.start / 1e6 - EPOCH
+        if not isinstance(seek.start, tuple):
+            return False
+        if any(log == seek.start[0] and offset < seek.start[1] for log, offset in self.places.get(put.body, ())):
+            return False
+        # A server's clock is within half the skew of true time, and its stamps never fall below its clock.
+        return put.invoked > seek.stamp / 1e6 - EPOCH - skew / 2
+
+
+class Looker(Task):
+    """Reads a topic along its history without a subscription, from its begin, again and again."""
+
+    def __init__(self, world: World, host: Host, proxies: tuple[str, ...], history: History, topic: str) -> None:
+        super().__init__(world, host, proxies, history, topic)
+        self._again()
+
+    def _again(self) -> None:
+        self.bodies: list[str] = []
+        self._after: Position | None = None
+        self._history = ""
+
+    def go(self) -> None:
+        self._again()
+        self._read()
+
+    def _read(self) -> None:
+        read = Read(self.name, self.topic, self._after, start=0, history=self._history, records_max=5)
+        self.ask(read, self._got)
+
+    def _got(self, status: Status) -> None:
+        self.finished = False
+        if status.outcome is Outcome.AGAIN:
+            self.history.counters["histories read again"] += 1
+            self._again()
+        elif status.outcome in {Outcome.SUCCESS, Outcome.LOST}:
+            if status.outcome is Outcome.SUCCESS:
+                self._take([bytes(body).decode() for body in Records(bytes(status.body)).bodies()])
+            self._after, self._history = status.message, status.history
+        elif status.outcome is Outcome.BEHIND:  # Records after the position were let go.
+            self._again()
+        elif status.outcome is Outcome.EMPTY:
+            self.finished = self.finishing
+            if not self.finishing and self.world.random.random() < 0.3:
+                self._again()
+            elif status.message is not None:
+                self._after, self._history = status.message, status.history
+        self.soon(0.1 if self.finished else self.world.random.expovariate(1 / self.world.fate.think), self._read)
+
+    def _take(self, bodies: list[str]) -> None:
+        for body in bodies:
+            if body in self.bodies:
+                self.history.violate(f"{self.name} read {body} of {self.topic} twice along one history")
+            self.bodies.append(body)
+
+    def settled(self) -> str:
+        return "" if self.finished else f"{self.name} has not read all of {self.topic}"
+
+    def judge(self, kept_since: float) -> None:
+        """Object to kept messages that it has not read."""
+        for put in self.history.states((ACKED,)):
+            if put.topic == self.topic and put.invoked > kept_since and put.body not in self.bodies:
+                self.history.violate(f"{self.name} never read {put.body}, put at {put.invoked:.3f}")
+
+
+@contextlib.contextmanager
+def watched_starts(history: History) -> Iterator[None]:
+    """Compare each start at the last N with the records that the server shows, one by one."""
+    original = subscriptions.cursor_at
+
+    def seen(topic: Any, start: Start, stamp: int, skew: int, reader: Any) -> Any:
+        cursor = original(topic, start, stamp, skew, reader)
+        count = last_records(start)
+        if count and cursor is not None:
+            newest = reader.newest(topic.open.number, topic.open.low, topic.open.end - 1)
+            unstored = topic.open.end - (topic.open.low if newest is None else newest[0] + newest[1])
+            whole = cursor_at(topic, EARLIEST, 0, 0, reader)
+            assert whole is not None
+            shown, mine = _places(topic, whole.backlog, reader), _places(topic, cursor.backlog, reader)
+            if mine != shown[len(shown) - min(len(shown), max(0, count - unstored)) :]:
+                history.violate(f"{start} of {topic.name} begins at {mine[:1]}, of {len(shown)} shown records")
+        return cursor
+
+    with mock.patch.object(subscriptions, "cursor_at", seen):
+        yield
+
+
+def _places(topic: Any, spans: Any, reader: Any) -> list[Position]:
+    names = [f"p/{0:016x}"] * SHOWN_MAX
+    out: list[Position] = []
+    while spans:
+        answer = collect(topic, spans, reader, names, 50, 100_000)
+        if answer.outcome is Outcome.SUCCESS:
+            out += [(run.log, run.offset + at) for run in Records(answer.body).runs for at in range(len(run.ends))]
+        elif answer.rest is None or answer.rest == spans:
+            return out
+        if answer.rest is not None:
+            spans = answer.rest
+        else:
+            assert answer.last is not None
+            index = next(n for n, span in enumerate(spans) if span.log == answer.last[0] and span.holds(answer.last[1]))
+            spans = (spans[index].from_offset(answer.last[1] + 1), *spans[index + 1 :])
+    return out
+
+
+def judge(seekers: list[Seeker], lookers: list[Looker], known: Configured, servers: list[Server], skew: float) -> None:
+    """Judge all of them; the run is over."""
+    for seeker in seekers:
+        seeker.node.end("over")
+        for line in seeker.node.found:
+            seeker.history.violate(line)
+        seeker.collect()
+        for server in servers:
+            _find_places(server, seeker.topic, seeker.places)
+        seeker.judge(_kept_since(known, seeker.topic), skew, alone=len(servers) == 1)
+    for looker in lookers:
+        if looker.topic not in looker.history.given_up:
+            looker.judge(_kept_since(known, looker.topic))
+
+
+def _find_places(server: Server, name: str, places: dict[str, set[Position]]) -> None:
+    topic, reader = server.core.state.topics.get(name), server.core.state.reader
+    for log in [] if topic is None else topic.logs.values():
+        for batch in reader.batches(log.number, log.low, log.end):
+            for at, body in enumerate(decode_batch(batch.body) if batch.body is not None else ()):
+                places.setdefault(bytes(body).decode(), set()).add((log.id, batch.offset + at))
+
+
+def _kept_since(known: Configured, topic: str) -> float:
+    changes = [change for change in known.changes.values() if change.topic == topic]
+    if any(change.keep != EVER or change.drop != EVER for change in changes):
+        return float("inf")
+    return min((change.answered_at for change in changes if change.answered), default=float("inf"))
