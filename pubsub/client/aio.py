@@ -234,22 +234,6 @@ class AsyncClient(AsyncTopicCalls):
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
 
-    async def settings_of(self, topic: str) -> TopicSettings:
-        """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
-        return await asyncio.to_thread(self._topic_settings.settings_of, topic)
-
-    async def configure(
-        self,
-        topic: str,
-        *,
-        keep: str | None = None,
-        drop: str | None = None,
-        base: str | None = None,
-        tombstones: str | None = None,
-    ) -> TopicSettings:
-        """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base, tombstones)
-
     async def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""
         return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from pubsub.client.client_base import ClientBase
+from pubsub.client.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from pubsub.client.tables import AsyncTable, Table
@@ -38,7 +40,23 @@ class TopicCalls(ClientBase):
 
 
 class AsyncTopicCalls(ClientBase):
-    """The calls of `AsyncClient` about tables."""
+    """The calls of `AsyncClient` about settings and tables."""
+
+    async def settings_of(self, topic: str) -> TopicSettings:
+        """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
+        return await asyncio.to_thread(self._topic_settings.settings_of, topic)
+
+    async def configure(
+        self,
+        topic: str,
+        *,
+        keep: str | None = None,
+        drop: str | None = None,
+        base: str | None = None,
+        tombstones: str | None = None,
+    ) -> TopicSettings:
+        """Change the settings of a topic; arguments and errors as `Client.configure`."""
+        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base, tombstones)
 
     def table(self, topic: str, *, bytes_max: int | None = None) -> AsyncTable:
         """Return a topic as a table, for `async with`; arguments and errors as `Client.table`."""

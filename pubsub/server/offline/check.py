@@ -1,6 +1,4 @@
-"""Checks a stopped server's store, without changing it, and reports the intact part.
-
-See docs/explanation/stores.md, *Damaged pages*.
+"""Checks a stopped server's store, and reports the intact part; see docs/explanation/stores.md, *Damaged pages*.
 
 The check reads all data that a server would read. It compares the file's length with its header. It reads the
 write-ahead log frame by frame, SQLite's own pages, each topic's rows, and each batch with its checksum. An unreadable

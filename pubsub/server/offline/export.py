@@ -11,9 +11,7 @@
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file has the bytes as they were put.
 A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
-`settings` is JSON, and a topic with the default settings has none. `removal` is JSON, and a topic that has let no
-record go has none. The other three files are lines of words in ASCII,
-separated by single spaces:
+`settings` and `removal` are JSON; a topic with default values has none. The other three files are lines of ASCII words:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST

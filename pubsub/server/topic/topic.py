@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
@@ -47,6 +46,8 @@ from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.verdict import Verdict as Verdict  # noqa: PLC0414 - handed on
+from pubsub.server.topic.verdict import judge as judge  # noqa: PLC0414 - handed on
 
 
 @dataclass(slots=True)
@@ -79,30 +80,6 @@ class Log:
         """
         self.low = max(self.low, low)
         self.unknown = min(self.unknown, self.end - self.low)
-
-
-class Verdict(Enum):
-    """The treatment of a batch."""
-
-    TAKE = "take"
-    DUPLICATE = "duplicate"
-    GAP = "gap"
-
-
-def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
-    """Decide whether a batch is new, a duplicate, or too early.
-
-    Args:
-        last: the highest counter of the publisher that is held.
-        counter, count: of the batch.
-        previous: the publisher's counter before the batch.
-    """
-    if counter + count - 1 <= last:
-        return Verdict.DUPLICATE
-    # If `last` lies inside the batch, it was cut differently before. The client gets a gap and resolves that.
-    if previous > last or counter <= last:
-        return Verdict.GAP
-    return Verdict.TAKE
 
 
 @dataclass(slots=True)
