@@ -68,6 +68,9 @@ def bench(
     workers: Annotated[
         bool, typer.Option("--workers", help="Measure the processor time of a worker of services instead.")
     ] = False,
+    retention: Annotated[
+        bool, typer.Option("--retention", help="Measure kept messages that go, and topics with settings, instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside what the machine can do at all.
@@ -80,6 +83,9 @@ def bench(
         return
     if workers:
         _measure_workers(reps, as_json)
+        return
+    if retention:
+        _measure_retention(secs, reps, directory, as_json)
         return
     numbers = read_sizes(sizes)
     _check(against, spark, with_keys, with_standby, over_http)
@@ -112,6 +118,17 @@ def _measure_workers(reps: int, as_json: bool) -> None:
     from benchmarks.service_workers import REQUESTS, measure, show
 
     show(measure(REQUESTS, reps), as_json=as_json)
+
+
+def _measure_retention(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
+    """Measure with the promised sizes from a second on; less makes all smaller."""
+    from benchmarks.retention import measure, show
+
+    runs = []
+    for rep in range(reps):
+        with directory_in(directory) as place:
+            runs.append(measure(place / f"run{rep}", min(1.0, secs)))
+    show(runs, as_json=as_json)
 
 
 def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_http: bool) -> None:

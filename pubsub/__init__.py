@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pubsub.client.errors import CallOver as CallOver
     from pubsub.client.errors import HistoryChanged as HistoryChanged
     from pubsub.client.errors import NoSuchCall as NoSuchCall
+    from pubsub.client.errors import RangeLoss as RangeLoss
     from pubsub.client.errors import StartGone as StartGone
     from pubsub.config.settings import ClientSettings as ClientSettings
     from pubsub.embedded import Embedded as Embedded
@@ -91,7 +92,7 @@ _NAMES = {
         "TopicTimes Transaction"
     ),
     "pubsub.client.errors": (
-        "CallDiscarded CallExpired CallFailed CallKept CallOver HistoryChanged NoSuchCall StartGone"
+        "CallDiscarded CallExpired CallFailed CallKept CallOver HistoryChanged NoSuchCall RangeLoss StartGone"
     ),
     "pubsub.config.settings": "ClientSettings",
     "pubsub.embedded": "Embedded embedded",

@@ -17,6 +17,7 @@ from pubsub.client.errors import (
     CallOver,
     HistoryChanged,
     NoSuchCall,
+    RangeLoss,
     StartGone,
 )
 from pubsub.errors import (
@@ -59,6 +60,7 @@ from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerO
 EXAMPLES = [
     StartGone("t", "00000000000000aa.1"),
     HistoryChanged("t", "00000000000000aa.1"),
+    RangeLoss("t", "00000000000000aa.1", "00000000000000aa.2", "dropped"),
     NoWorker("billing", "it has no worker"),
     HandlerOverran("shout", 2.5),
     CallRefused("mmi.echo", "501", "not implemented"),

@@ -14,7 +14,15 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, LATEST, SETTINGS, TOMBSTONES_FORM, parse_keep
+from pubsub.protocol.topic_settings import (
+    DROP_FORM,
+    EXPIRE_FORM,
+    KEEP_FORM,
+    LATEST,
+    SETTINGS,
+    TOMBSTONES_FORM,
+    parse_keep,
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -31,7 +39,8 @@ def set_settings(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE…",
-            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; tombstones={TOMBSTONES_FORM}. An empty value is the default.",
+            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}; tombstones={TOMBSTONES_FORM}."
+            " An empty value is the default.",
         ),
     ],
     base: Annotated[
@@ -69,6 +78,9 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
         sentences.append(f"{name} keeps {present.keep} now. Acknowledged {goes}.")
     if drop not in {"", "never"} and (lets_go or drop != present.drop):
         sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
+    expire = given.get("expire")
+    if expire not in {None, "", "never", present.expire}:
+        sentences.append(f"Messages older than expire={expire} are not delivered any more.")
     return " ".join(sentences)
 
 
@@ -119,8 +131,9 @@ def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0,
 
 def _print(found: TopicSettings, as_json: bool) -> None:
     facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict", "sources")}
-    tombstones = f" tombstones={found.tombstones}" if _is_latest(found.keep) else ""
-    lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{tombstones} (version {found.version or 'none'})"]
+    more = "" if found.expire == "never" else f" expire={found.expire}"
+    more += f" tombstones={found.tombstones}" if _is_latest(found.keep) else ""
+    lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{more} (version {found.version or 'none'})"]
     lines += [f"{name} is from {found.sources[name]}" for name in SETTINGS if "default" in found.sources.get(name, "")]
     if not found.sources:
         lines.append("no server holds this topic yet; a default of the servers may hold for it")

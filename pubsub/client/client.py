@@ -271,16 +271,14 @@ class Client(SubscriberCalls, TopicCalls):
         Args:
             topic: one subscribed topic, or several, which take turns of some messages each, also from call to call.
             handler: called for one message at a time, on this thread; no `async def` function.
-            timeout: for the first message, in seconds; None: the client's.
-            max: most messages to take; the call waits for the first one only.
+            timeout, max: as for `get_many`.
             hold: what waits behind a waiting message: "all" of its topic, those with its "key", or "none".
 
         Returns:
             The number of messages taken, dead letters and those put off included; 0 if none came in time.
 
         Raises:
-            PubsubError: as `get`. Unavailable only if an answer reported that a topic is not served, or no answer came
-                for the client's time-out, in one call or over several.
+            PubsubError: as `get`; Unavailable if a topic is not served, or no answer came for the client's time-out.
             Exception: as the handler raised it.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))

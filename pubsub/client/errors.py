@@ -9,14 +9,15 @@ The outcome of such a call is known, with one exception:
 A call of the Guide's patterns ends differently: the client gives the call up, and a worker may have handled it or not.
 See `pubsub.services.errors`.
 
-A replay and a read have errors of their own: `StartGone`, `HistoryChanged` (docs/explanation/looking-back.md).
+A replay and a read have errors of their own: `StartGone`, `HistoryChanged`, `RangeLoss`
+(docs/explanation/looking-back.md).
 """
 
 from __future__ import annotations
 
 from shlex import quote
 
-from pubsub.errors import CallerError, PubsubError, Unavailable
+from pubsub.errors import CallerError, DataLoss, PubsubError, Unavailable
 
 
 class CallKept(Unavailable):
@@ -149,3 +150,14 @@ class HistoryChanged(PubsubError):
     def __str__(self) -> str:
         place = f"after {self.position}" if self.position else "before its first message"
         return f"{self.topic}: two servers merged the topic during the read, {place}; read again from the start"
+
+
+class RangeLoss(DataLoss):
+    """Messages of a range that a program reads are lost; no subscriber is concerned.
+
+    Attributes:
+        topic, first, last, reason: as of `DataLoss`.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.topic}: records {self.first} to {self.last} are lost ({self.reason}); skip_lost passes over them"

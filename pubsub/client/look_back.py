@@ -17,9 +17,9 @@ from zlib import crc32
 
 from pubsub.client.core.message import Batch, RunSlice
 from pubsub.client.core.rights import oldest_of
-from pubsub.client.errors import HistoryChanged, StartGone
+from pubsub.client.errors import HistoryChanged, RangeLoss, StartGone
 from pubsub.client.requests import NO_TOPIC, Proxies
-from pubsub.errors import DataLoss, DecodeError, NotKnown, Refused, Unavailable
+from pubsub.errors import DecodeError, NotKnown, Refused, Unavailable
 from pubsub.protocol import Outcome, Position, Read, Records, Status, check_topic, format_position
 from pubsub.protocol.names import EARLIEST, LATEST, Start, parse_number, parse_position
 
@@ -135,7 +135,7 @@ class RangeReader:
         Raises:
             StartGone: no server holds the message at the start, or at the present place any more.
             HistoryChanged: a merge put other messages in front of the present place.
-            DataLoss: messages are lost; the next call continues behind them.
+            RangeLoss: messages are lost; the next call continues behind them.
             NotKnown: no server holds the topic.
             Refused, NotAllowed, KeyRefused, Unavailable: see `Proxies.ask`.
         """
@@ -155,7 +155,8 @@ class RangeReader:
         self.place = Place(status.message, status.history, status.since)
         if outcome is Outcome.LOST:
             first = format_position(status.first or status.message)
-            raise DataLoss(self._topic, first, format_position(status.message), status.reason.replace("_", " "))
+            reason = status.reason.replace("_", " ") or "no server can hand them out"
+            raise RangeLoss(self._topic, first, format_position(status.message), reason)
         return Page(_batch(self._topic, status), self.place)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterator
+from typing import Unpack
 
 from pubsub.client.core.message import Message
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.starts import StartAt, check_start
 from pubsub.client.topic_operations import TopicOperations
-from pubsub.client.topic_settings import TopicSettings
+from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 
 class SubscriberCalls(TopicOperations, ABC):
@@ -111,7 +112,7 @@ class SubscriberCalls(TopicOperations, ABC):
             stop: None: at the end of the topic; a datetime with a time zone: before messages of that time; or the
                 position of the last message.
             timeout: for each answer, in seconds; None: the client's.
-            skip_lost: pass over lost messages. False: raise `DataLoss`.
+            skip_lost: pass over lost messages. False: raise `RangeLoss`, a `DataLoss`.
 
         Raises:
             InvalidName, CallerError: an argument is not allowed; nothing was sent.
@@ -119,7 +120,7 @@ class SubscriberCalls(TopicOperations, ABC):
             StartGone: no server holds the message at the start, or those that follow were let go meanwhile.
             HistoryChanged: two servers merged the topic meanwhile, and messages before the present place may be new.
                 Read again from the start.
-            DataLoss: messages of the range are lost.
+            RangeLoss: messages of the range are lost.
             Refused: a server has a release without this.
             Unavailable, NotAllowed, KeyRefused: as `put`; this needs the right to get.
         """
@@ -147,15 +148,7 @@ class SubscriberCalls(TopicOperations, ABC):
         """
         return self._topic_settings.settings_of(topic)
 
-    def configure(
-        self,
-        topic: str,
-        *,
-        keep: str | None = None,
-        drop: str | None = None,
-        base: str | None = None,
-        tombstones: str | None = None,
-    ) -> TopicSettings:
+    def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Change the settings of a topic, and return those in force. A topic that does not exist is created.
 
         Args:
@@ -165,6 +158,7 @@ class SubscriberCalls(TopicOperations, ABC):
                 `latest`: the last message of each key stays, and a message without a key.
             drop: beyond what a message goes although a subscriber has not acknowledged it: `never`, an age or bytes.
                 The subscriber gets `DataLoss`. It takes nothing that `keep` still keeps.
+            expire: the age beyond which a message is not delivered any more: `never`, or an age. It is no loss.
             base: change these settings only if they have this version; None: the present ones.
             tombstones: with `keep=latest`, how long an empty message, which deletes its key, stays; at least `1h`.
 
@@ -175,4 +169,4 @@ class SubscriberCalls(TopicOperations, ABC):
             Unavailable: no answer came in time; the change may still be in force. Repeat it.
             Refused: a proxy or server has a release without settings.
         """
-        return self._topic_settings.configure(topic, keep, drop, base, tombstones)
+        return self._topic_settings.configure(topic, values, base)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from pubsub.client.client_base import ClientBase
-from pubsub.client.topic_settings import TopicSettings
+from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 if TYPE_CHECKING:
     from pubsub.client.tables import AsyncTable, Table
@@ -46,17 +46,9 @@ class AsyncTopicCalls(ClientBase):
         """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
         return await asyncio.to_thread(self._topic_settings.settings_of, topic)
 
-    async def configure(
-        self,
-        topic: str,
-        *,
-        keep: str | None = None,
-        drop: str | None = None,
-        base: str | None = None,
-        tombstones: str | None = None,
-    ) -> TopicSettings:
+    async def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base, tombstones)
+        return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
 
     def table(self, topic: str, *, bytes_max: int | None = None) -> AsyncTable:
         """Return a topic as a table, for `async with`; arguments and errors as `Client.table`."""

@@ -151,8 +151,13 @@ class TopicCalls:
 
 
 def _same(present: TopicSettings, wanted: Mapping[str, str]) -> bool:
-    keep, drop = format_keep(parse_keep(wanted.get("keep", ""))), format_drop(parse_drop(wanted.get("drop", "")))
-    return (present.keep, present.drop) == (keep, drop)
+    """Return True if a topic has the wanted values; where none is wanted, if a default holds there, too."""
+    texts = {"keep": lambda text: format_keep(parse_keep(text)), "drop": lambda text: format_drop(parse_drop(text))}
+    for name, text in wanted.items():
+        value = texts[name](text) if text else ""
+        if value != present.own.get(name, "") and not (text and value == getattr(present, name)):
+            return False
+    return True
 
 
 def _await_proxies(proxies: Proxies, sender: str, topic: str) -> None:

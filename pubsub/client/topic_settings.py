@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
@@ -43,6 +43,7 @@ class TopicSettings:
         sources: by setting, where its value is from: `topic`, `default PATTERN` of the servers' configuration, or
             `built-in`. Empty if no server holds the topic yet.
         own: by setting, the topic's own value; "" where a default holds.
+        expire: the age beyond which a message is not delivered any more. After a conflict as `keep`.
         tombstones: with `keep=latest`, how long the deletion of a key stays, at least `1h`; `1d` by default.
     """
 
@@ -53,7 +54,17 @@ class TopicSettings:
     conflict: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
+    expire: str = "never"
     tombstones: str = "1d"
+
+
+class SettingTexts(TypedDict, total=False):
+    """The texts of settings to change; one that is missing or None keeps its value."""
+
+    keep: str | None
+    drop: str | None
+    expire: str | None
+    tombstones: str | None
 
 
 class OtherSettings(NotNow):
@@ -156,8 +167,8 @@ def parse_settings(topic: str, status: Status) -> TopicSettings:
         sources = {name: source(texts, match if name in PATTERNED else "") for name, texts in facts["own"].items()}
         own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
         own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
-        keep, drop, tombstones = (OR.join(facts[name]) for name in SETTINGS)
-        return TopicSettings(topic, keep, drop, version, conflict, sources, own, tombstones)
+        keep, drop, expire, tombstones = (OR.join(facts[name]) for name in SETTINGS)
+        return TopicSettings(topic, keep, drop, version, conflict, sources, own, expire, tombstones)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
@@ -178,10 +189,10 @@ class SettingsCalls:
         with proxies_of(self._session) as proxies:
             return read_settings(proxies, self._session.name, topic)
 
-    def configure(
-        self, topic: str, keep: str | None, drop: str | None, base: str | None, tombstones: str | None
-    ) -> TopicSettings:
-        values = {"keep": keep, "drop": drop, "tombstones": tombstones}
+    def configure(self, topic: str, given: SettingTexts, base: str | None) -> TopicSettings:
+        values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
+        if unknown := sorted(values.keys() - set(SETTINGS)):
+            raise TypeError(f"configure() got an unexpected keyword argument {unknown[0]!r}")
         check_settings(topic, values)
         with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)

@@ -162,7 +162,7 @@ def purge(
 ) -> None:
     """Drop the dead letters of a webhook that are older than AGE."""
     seconds = parse_age("AGE", age)
-    found = _ask(gateway, "DELETE", f"{_path(topic, name)}/dead-letters?age={seconds:g}", wanted="purged")
+    found = _ask(gateway, "DELETE", f"{_path(topic, name)}/dead-letters?age={seconds:.0f}", wanted="purged")
     console.report(as_json, found, f"{found['purged']:,} dead letters of {topic} are dropped")
 
 

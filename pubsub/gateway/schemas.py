@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from pubsub.client.starts import FORM
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, TOMBSTONES_FORM
+from pubsub.protocol.topic_settings import DROP_FORM, EXPIRE_FORM, KEEP_FORM, TOMBSTONES_FORM
 
 Schema = dict[str, Any]
 
@@ -265,6 +265,7 @@ class Topic(Shape):
     deliveries: Annotated[float | None, Meta(description="Messages acknowledged per second by all subscribers.")]
     keep: Annotated[str | None, Meta(description="How much stays beyond what subscribers need; null: unknown.")]
     drop: Annotated[str | None, Meta(description="What goes although a subscriber needs it; null: unknown.")]
+    expire: Annotated[str | None, Meta(description="Age beyond which nothing is delivered; null: unknown.")]
     settings_from: Annotated[
         dict[str, str] | None, Meta(description="By setting: topic, default PATTERN, or built-in.")
     ]
@@ -328,6 +329,7 @@ class TopicSettings(Shape):
     version: Annotated[str, Meta(description="ID of these settings; empty if they were never changed.")]
     conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
     sources: Annotated[dict[str, str], Meta(description="By setting: topic, default PATTERN, or built-in.")]
+    expire: Annotated[str, Meta(description="The age beyond which a message is not delivered any more.")]
     own: Annotated[dict[str, str], Meta(description="By setting: the topic's own value; empty: a default holds.")]
     tombstones: Annotated[str, Meta(description="With `keep=latest`, how long the deletion of a key stays.")]
 
@@ -336,6 +338,7 @@ class SettingsWanted(Shape):
     keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
     drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
     tombstones: Annotated[Text, Meta(description=f"{TOMBSTONES_FORM}; empty: 1d. Left out: unchanged.")] = UNSET
+    expire: Annotated[Text, Meta(description=f"{EXPIRE_FORM}; empty: the default. Left out: unchanged.")] = UNSET
 
 
 class PurgeWanted(Shape):

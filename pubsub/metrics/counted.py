@@ -107,6 +107,7 @@ SERVER: Final[Mapping[str, str]] = {
     "rows_staged": "Rows staged by sinks.",
     "servers_forgotten": "Links to other servers closed to make room for another.",
     "sockets_not_opened": "Sockets that could not be opened and were tried again.",
+    "expired": "Messages left out of a delivery because they are older than the setting expire.",
     "held_by_other_defaults": "Looks at topics with messages that a default lets go, while servers have others.",
     "settings_changed": "Changes of topics' settings.",
     "stamps_too_far_ahead": "Clocks of other processes too far ahead to follow.",

@@ -19,6 +19,7 @@ def _either(one: str, other: str) -> str:
 FIELDS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "keep": _either,
     "drop": _either,
+    "expire": _either,
     "settings_from": lambda one, other: {name: _either(one.get(name, ""), other[name]) for name in other},
     "settings_conflict": lambda one, other: one or other,
     "keep_seconds": max,

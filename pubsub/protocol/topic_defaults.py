@@ -21,13 +21,12 @@ from pubsub.protocol.topic_settings import (
     EVER,
     NONE,
     OR,
+    PARSERS,
     SETTINGS,
     TEXT_MAX,
     Amount,
     format_drop,
     format_keep,
-    parse_drop,
-    parse_keep,
 )
 
 DEFAULTS_MAX: Final = 1_000
@@ -41,15 +40,17 @@ class TopicDefault(NamedTuple):
 
     Attributes:
         match: the pattern of the topics.
-        keep, drop: the amounts.
+        keep, drop, expire: the amounts.
     """
 
     match: str
     keep: Amount = NONE
     drop: Amount = EVER
+    expire: Amount = EVER
 
     def __str__(self) -> str:
-        return f"{self.match} keep={format_keep(self.keep)} drop={format_drop(self.drop)}"
+        expire = f" expire={format_drop(self.expire)}" if self.expire != EVER else ""
+        return f"{self.match} keep={format_keep(self.keep)} drop={format_drop(self.drop)}{expire}"
 
 
 BUILT_IN: Final = TopicDefault("")
@@ -93,7 +94,7 @@ def make_default(match: object, values: dict[str, str]) -> TopicDefault:
     if unknown := sorted(values.keys() - set(SETTINGS)):
         raise ValueError(f"{FORM}; {unknown[0][:40]!r} is no setting of a topic")
     amounts: dict[str, Amount] = {}
-    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+    for name, parse in PARSERS.items():
         text = values.get(name, "")
         if not isinstance(text, str):
             raise ValueError(f"{name} is a text")
@@ -103,6 +104,7 @@ def make_default(match: object, values: dict[str, str]) -> TopicDefault:
             raise ValueError(f"{name} is {error}") from None
     if "tombstones" in values or amounts["keep"].latest:
         raise ValueError("keep=latest and tombstones are settings of single topics: pubsub topic set TOPIC keep=latest")
+    del amounts["tombstones"]
     return TopicDefault(pattern, **amounts)
 
 

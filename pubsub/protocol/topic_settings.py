@@ -5,6 +5,8 @@
     drop    the amount beyond which a message goes although a subscriber has not acknowledged it
             never | an age, bytes, or both separated by a comma
     tombstones  with keep=latest: how long the deletion of a key stays, at least an hour
+    expire  the age beyond which a message is not delivered any more, though it may be stored
+            never | an age
 
 Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days. With an
 empty text the topic has no value of its own, and the default of its server holds (`protocol.topic_defaults`).
@@ -16,7 +18,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -32,25 +34,26 @@ _RECORDS: Final = re.compile(r"([0-9]{1,18}) ?records?")
 TEXT_MAX: Final = 200
 """Most characters of one setting."""
 
-SETTINGS: Final = ("keep", "drop", "tombstones")
+SETTINGS: Final = ("keep", "drop", "expire", "tombstones")
 """The names of the settings."""
 
 NOT_SOLE_OWNER: Final = "not sole owner"
 """Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
 
-CLOCK_AHEAD: Final = "its clock is ahead of the proxies, or unknown to be right"
+CLOCK_AHEAD: Final = "clock ahead of the proxies, or not compared yet"
 """Such a reason: the server does not trust ages."""
 
 OTHER_DEFAULTS: Final = "other defaults at"
 """Begin of such a reason: these servers have other defaults, so that no default lets a record go."""
 
-PATTERNED: Final = ("keep", "drop")
+PATTERNED: Final = ("keep", "drop", "expire")
 """The settings that a server's default by pattern may have."""
 
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
 
 KEEP_FORM: Final = "none, ever, latest, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+EXPIRE_FORM: Final = "never, or an age such as 1h"
 TOMBSTONES_FORM: Final = "an age such as 1d, at least 1h"
 DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
 
@@ -114,17 +117,25 @@ def parse_drop(text: str) -> Amount:
     return EVER if text in {"never", ""} else _parse(text, DROP_FORM, records=False)
 
 
-def parse_tombstones(text: str) -> int:
-    """Parse the text of `tombstones` (microseconds). Raises ValueError as `parse_keep` does."""
+def parse_tombstones(text: str) -> Amount:
+    """Parse the text of `tombstones`. Raises ValueError as `parse_keep` does."""
     match = _AGE.fullmatch(text or "1d")
     age = int(match[1]) * _AGES[match[2]] if match else 0
     if not TOMBSTONES_MIN <= age <= NUMBER_MAX:
         raise ValueError(TOMBSTONES_FORM)
-    return age
+    return Amount(age)
 
 
 def format_tombstones(age: int) -> str:
     return _shortest(age, {unit: _AGES[unit] for unit in "smhd"}, "")
+
+
+def parse_expire(text: str) -> Amount:
+    """Parse the text of `expire`. Raises ValueError as `parse_keep` does."""
+    found = EVER if text in {"never", ""} else _parse(text, EXPIRE_FORM, records=False)
+    if found.size is not None:
+        raise ValueError(EXPIRE_FORM)
+    return found
 
 
 def _parse(text: str, form: str, *, records: bool) -> Amount:
@@ -174,6 +185,24 @@ def _shortest(number: int, units: dict[str, int], ending: str) -> str:
     return f"{number // units[unit]}{unit}{ending}"
 
 
+PARSERS: Final[Mapping[str, Callable[[str], Amount]]] = {
+    "keep": parse_keep,
+    "drop": parse_drop,
+    "expire": parse_expire,
+    "tombstones": parse_tombstones,
+}
+"""By setting: parses its text, or raises ValueError with the form."""
+
+
+class Values(NamedTuple):
+    """A topic's own values; None where a default holds."""
+
+    keep: Amount | None = None
+    drop: Amount | None = None
+    expire: Amount | None = None
+    tombstones: Amount | None = None
+
+
 def own_value(text: str, parse: Callable[[str], Amount]) -> Amount | None:
     """Return a topic's own value of a setting; None for an empty text.
 
@@ -207,23 +236,13 @@ class SettingsInForce:
         return json.dumps(facts | {"own": self.own, "match": self.match}, separators=(",", ":")).encode("ascii")
 
 
-PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    "keep": parse_keep,
-    "drop": parse_drop,
-    "tombstones": parse_tombstones,
-}
-"""The parser of each setting's text; it raises ValueError with the form."""
-
-
 def encode_settings(values: dict[str, str]) -> bytes:
     """Return the body of CONFIGURE: the texts of the settings by name."""
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
-def decode_settings(body: bytes) -> tuple[Amount | None, Amount | None, int]:
-    """Read the body of CONFIGURE: `keep`, `drop` and `tombstones` (microseconds).
-
-    A missing or empty amount is None: its default holds.
+def decode_settings(body: bytes) -> Values:
+    """Read the body of CONFIGURE. A missing or empty setting is None: its default holds.
 
     Raises:
         DecodeError: a setting is unknown here, or its text has another form.
@@ -236,10 +255,10 @@ def decode_settings(body: bytes) -> tuple[Amount | None, Amount | None, int]:
         raise DecodeError("the settings are not JSON with a text for each name")
     if unknown := sorted(values.keys() - set(SETTINGS)):
         raise DecodeError(f"a topic has no setting {unknown[0][:40]!r} in this release")
+    found: dict[str, Amount | None] = {}
     for name, parse in PARSERS.items():
         try:
-            parse(values.get(name, ""))
+            found[name] = own_value(values.get(name, ""), parse)
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    keep, drop, tombstones = (values.get(name, "") for name in SETTINGS)
-    return own_value(keep, parse_keep), own_value(drop, parse_drop), parse_tombstones(tombstones)
+    return Values(**found)

@@ -114,7 +114,8 @@ class ServerCore:
         self.backlogs = BacklogLimit(state)
         self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
         self.replays = Replays()
-        self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays)
+        trusts_ages = self.proxies.trusts_ages
+        self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays, trusts_ages)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
         self.purging = Purging(state, self.sole_owner, self.retention)

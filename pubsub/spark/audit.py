@@ -6,8 +6,9 @@ It uses the records only, and nothing else of the service. Its rules, for each s
                  that publisher. Or the subscription, which still exists, was answered before the put began, and the
                  subscriber has drained the topic since. A put in doubt that any subscriber received counts as
                  acknowledged: all or none.
-    doubled      A message arrived more than once without the mark `doubtful`.
-    reordered    A publisher's message arrived after a later one of the same publisher, and neither is marked.
+    doubled      A message arrived more than once in one replay without the mark `doubtful`.
+    reordered    A publisher's message arrived in one replay after a later one of the same publisher, and neither is
+                 marked.
     unexplained  A message arrived without any put, or after an unsubscribe was answered, or it was acknowledged before
                  the subscription was requested.
 
@@ -34,7 +35,7 @@ from pubsub.errors import CallerError
 SCHEMA: Final = (
     "client string, session bigint, n bigint, at bigint, kind string, topic string, publisher string, first bigint,"
     " count bigint, result string, `on` boolean, handler boolean, log string, `offset` bigint, boot string,"
-    " doubtful boolean, continues boolean"
+    " doubtful boolean, continues boolean, replay bigint, start string"
 )
 KINDS: Final = ("lost", "doubled", "reordered", "unexplained")
 FOREVER: Final = (1 << 63) - 1
@@ -43,14 +44,15 @@ SKEW_SECONDS: Final = 1.0
 _LINES: Final = """
     SELECT client, session, n, at, kind, topic, publisher, first, first + count - 1 AS last, count, result,
         `on` AS wanted, log, `offset`, boot, coalesce(doubtful, false) AS doubtful,
-        coalesce(continues, false) AS continues
+        coalesce(continues, false) AS continues, coalesce(replay, 0) AS replay, start
     FROM $raw WHERE NOT damaged
 """
 
 _OPENS: Final = "SELECT client, session, boot FROM $lines WHERE kind = 'open'"
 
 # An epoch lasts from one request of a client, to subscribe or to unsubscribe, to the next. A request that continues a
-# subscription begins no epoch. If it is the first of its epoch, the beginning of the subscription is unknown.
+# subscription begins no epoch. If it is the first of its epoch, the beginning of the subscription is unknown. So is
+# that of a seek, and of a subscription with a start.
 _TIMELINE: Final = """
     SELECT *, count_if(kind = 'subscription' AND result = 'asked' AND NOT continues) OVER w AS epoch,
         last(IF(kind = 'subscription', concat(result, ' ', wanted), NULL), true) OVER w AS state
@@ -61,7 +63,7 @@ _TIMELINE: Final = """
 _EPOCHS: Final = """
     WITH told AS (
         SELECT client, topic, epoch,
-            min(IF(result = 'asked' AND wanted AND NOT continues, at, NULL)) AS asked,
+            min(IF(result = 'asked' AND wanted AND NOT continues AND start IS NULL, at, NULL)) AS asked,
             min(IF(kind = 'subscription' AND result IN ('answered', 'known') AND wanted,
                 named_struct('at', at, 'session', session), NULL)) AS answered,
             max(IF(kind = 'drained', named_struct('at', at, 'session', session), NULL)) AS drained,
@@ -85,7 +87,7 @@ _MESSAGES: Final = """
         WHERE kind = 'put' AND result IN ('begun', 'unfinished', 'acknowledged', 'discarded')
         UNION ALL
         SELECT topic, publisher, first, last, '', at, NULL, named_struct('client', client, 'session', session, 'n', n,
-            'epoch', epoch, 'log', log, 'shift', `offset` - first, 'doubtful', doubtful)
+            'epoch', epoch, 'log', log, 'shift', `offset` - first, 'doubtful', doubtful, 'replay', replay)
         FROM $timeline WHERE kind = 'delivery'
     ), message AS (
         SELECT topic, publisher, counter, bool_or(result <> '') AS put,
@@ -166,14 +168,14 @@ _DOUBLED: Final = """
         concat('it came ', count(*), ' times, first as ', min_by(id, struct(session, n))) AS reason
     FROM (SELECT *, concat(log, '.', shift + counter) AS id FROM $messages LATERAL VIEW inline(got) one
         WHERE size(got) > size(array_distinct(got.client)))
-    WHERE NOT doubtful GROUP BY client, topic, publisher, counter HAVING count(*) > 1
+    WHERE NOT doubtful GROUP BY client, topic, publisher, counter, replay HAVING count(*) > 1
 """
 
 # Deliveries below an earlier counter, message by message. A message that had arrived before counts as doubled instead.
 _REORDERED: Final = """
     WITH late AS (
         SELECT * FROM (
-            SELECT *, max(last) OVER (PARTITION BY client, topic, publisher ORDER BY session, n
+            SELECT *, max(last) OVER (PARTITION BY client, topic, publisher, replay ORDER BY session, n
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
             FROM $timeline WHERE kind = 'delivery' AND NOT doubtful
         ) WHERE first < newest

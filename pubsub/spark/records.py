@@ -26,7 +26,7 @@ SCHEMA: Final = pa.schema(
         ("topic", pa.string()), ("publisher", pa.string()), ("first", pa.int64()), ("count", pa.int64()),
         ("result", pa.string()), ("on", pa.bool_()), ("handler", pa.bool_()), ("log", pa.string()),
         ("offset", pa.int64()), ("boot", pa.string()), ("version", pa.int64()),
-        ("doubtful", pa.bool_()), ("continues", pa.bool_()),
+        ("doubtful", pa.bool_()), ("continues", pa.bool_()), ("replay", pa.int64()), ("start", pa.string()),
     ]
 )  # fmt: skip
 """Columns of a record (docs/audit.md)."""

@@ -186,6 +186,9 @@ def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
     found = typed(tmp_path, [*lines, *again, f"{sys.executable} letters.py", *failing], "cluster")
     assert found.count("paid tea in attempt 2\n") == 1
     assert found.count("redriven 1 dead letters of billing\n") == 2
+    assert '"body":"bad coffee\\n"' in found.replace(" :", ":").replace(": ", ":")
+    assert "$dead.billing: keep=14d drop=never" in found
     assert "purged 0 dead letters of billing\n" in found
-    assert "b'bad\\n' no such customer 1\n1 redriven\n0 purged\n" in found
+    assert "b'bad coffee\\n' no such customer 1\n" in found
+    assert "b'bad\\n' no such customer 1\n2 redriven\n0 purged\n" in found
     assert "failed: the bank is down\n" in found

@@ -71,8 +71,16 @@ def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: s
         done(command("show", topic))
         == f"{line}no server holds this topic yet; a default of the servers may hold for it\n"
     )
-    defaults = {"topic": topic, "keep": "none", "drop": "never", "version": "", "conflict": False, "sources": {}}
-    defaults["tombstones"] = "1d"
+    defaults = {
+        "topic": topic,
+        "keep": "none",
+        "drop": "never",
+        "version": "",
+        "conflict": False,
+        "sources": {},
+        "expire": "never",
+        "tombstones": "1d",
+    }
     assert shown(command, topic) == defaults
 
 
@@ -103,8 +111,8 @@ def test_a_change_that_may_delete_messages_asks_first_and_changes_nothing_withou
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["keep"], "write keep=VALUE or drop=VALUE or tombstones=VALUE"),
-        (["expire=1h"], "is no setting of a topic"),
+        (["keep"], "write keep=VALUE or drop=VALUE or expire=VALUE or tombstones=VALUE"),
+        (["expires=1h"], "is no setting of a topic"),
         (["keep=1d", "keep=2d"], "keep is given twice"),
         (["keep=soon"], "keep is none, ever, latest, or amounts such as 7d"),
         (["tombstones=5m"], "tombstones is an age such as 1d, at least 1h"),

@@ -215,6 +215,7 @@ def test_a_read_continues_behind_lost_messages() -> None:
     with pytest.raises(DataLoss) as error:
         reader.page()
     assert (error.value.first, error.value.last) == (f"{LOG}.2", f"{LOG}.4")
+    assert str(error.value) == f"t: records {LOG}.2 to {LOG}.4 are lost (damaged); skip_lost passes over them"
     assert reader.page().ended
     assert proxies.requests[1].after == (LOG, 4)
 

@@ -19,6 +19,7 @@ from pubsub.client import Message, Transaction
 from pubsub.client.storage.recorder import RecordFile
 from pubsub.embedded import Embedded
 from pubsub.errors import InDoubt, StorageError
+from tests.client.opened import bodies
 
 _names = count(1)
 
@@ -414,3 +415,20 @@ def test_a_client_without_a_record_has_no_recorder(cluster: Embedded, name: str)
         assert client._session.recorder is None
         assert client._session.core.outbox.on_done is None
         assert client.record_problem == ""
+
+
+def test_a_seek_is_recorded_with_its_start_and_its_messages_with_the_replay(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    record = tmp_path / "record.jsonl"
+    with cluster.client(f"r{tmp_path.name}", recorder=record) as client:
+        client.configure(topic, keep="ever")
+        client.put_many(topic, [b"1", b"2", b"3"])
+        client.subscribe(topic, start="earliest")
+        assert bodies(client, topic, 3) == [b"1", b"2", b"3"]
+        client.seek(topic, "last:2")
+        assert bodies(client, topic, 2) == [b"2", b"3"]
+    asked = [line.get("start") for line in read(record, "subscription") if line["result"] == "asked"]
+    assert asked == ["@0", "last:2"]
+    found = [(line["count"], line.get("replay")) for line in read(record, "delivery")]
+    assert [sum(count for count, replay in found if replay == one) for one in (None, 1)] == [3, 2]

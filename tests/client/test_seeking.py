@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pubsub import embedded
-from pubsub.client import Client, Message, Transaction
+from pubsub.client import Client, Later, Message, Transaction
 from pubsub.client.core import changes as c
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.errors import StartGone
@@ -393,3 +393,38 @@ def test_an_async_client_starts_and_seeks(cluster: Embedded, kept: str, tmp_path
                 await reader.seek(kept, 17)  # type: ignore[arg-type]
 
     asyncio.run(run())
+
+
+def test_messages_that_wait_for_a_later_attempt_are_given_up_by_a_seek(reader: Client, kept: str) -> None:
+    seen: list[tuple[bytes, int, int]] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        if message.body == OLD[0] and not message.replay:
+            raise Later(3600)
+        seen.append((message.body, message.replay, message.attempts))
+
+    reader.subscribe(kept, start="earliest")
+    while len(seen) < COUNT - 1:
+        reader.process(kept, handle, timeout=PATIENCE, hold="none")
+    reader.seek(kept, "earliest")
+    while len(seen) < 2 * COUNT - 1:
+        reader.process(kept, handle, timeout=PATIENCE, hold="none")
+    assert seen == [(body, 0, 1) for body in OLD[1:]] + [(body, 1, 1) for body in OLD]
+    assert not reader._session.core.waiting.dropping(kept)
+    assert nothing(reader, kept)
+
+
+def test_a_waiting_message_has_the_number_of_its_replay(reader: Client, kept: str) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        if message.body == OLD[0]:
+            seen.append((message.replay, message.attempts))
+            if message.attempts == 1:
+                raise Later(0)
+
+    reader.subscribe(kept)
+    reader.seek(kept, "earliest")
+    while len(seen) < 2:
+        reader.process(kept, handle, timeout=PATIENCE, hold="none")
+    assert seen == [(1, 1), (1, 2)]

@@ -13,7 +13,8 @@ import pytest
 
 from pubsub.client import Client, Purged
 from pubsub.client.core.subscription import PURGED
-from pubsub.client.topic_objects import TopicExists
+from pubsub.client.topic_objects import TopicExists, _same
+from pubsub.client.topic_settings import TopicSettings
 from pubsub.config import ProxySettings, ServerSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, DataLoss, InvalidName, NotAllowed, NotKnown, NotNow
@@ -42,8 +43,17 @@ def test_a_topic_that_exists_with_other_settings_is_refused_and_unchanged(client
 def test_a_topic_made_by_a_put_exists_with_the_defaults(client: Client, topic: str) -> None:
     client.put(topic, b"x")
     assert client.create_topic(topic).version == ""
+    assert client.create_topic(topic, keep="none", drop="never").version == ""
     with pytest.raises(NotNow):
         client.create_topic(topic, keep="1d")
+
+
+def test_a_topic_with_a_default_of_the_servers_has_the_settings_of_a_creation_without_any() -> None:
+    present = TopicSettings("t", "7d", "never", own={"keep": "", "drop": ""})
+    assert _same(present, {"keep": "", "drop": ""})
+    assert _same(present, {"keep": "7d", "drop": "never"})
+    assert not _same(present, {"keep": "1d", "drop": ""})
+    assert not _same(TopicSettings("t", "7d", "never", own={"keep": "7d", "drop": ""}), {"keep": "", "drop": ""})
 
 
 @pytest.mark.parametrize("name", ["_mine", "$calls.echo", "a*", "two words", ""])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pubsub.monitoring.alarms import OLDEST_SECONDS_MAX, TOPICS_MAX, TRIES_MAX, alarms, words
+from pubsub.protocol.topic_settings import CLOCK_AHEAD
 
 MIB = 1024 * 1024
 
@@ -77,12 +78,25 @@ def test_conflicting_settings_are_one_and_say_what_to_do() -> None:
     [
         ("subscriber bob", "subscriber bob needs it: check that it runs, or set drop"),
         ("not sole owner", "messages go when every proxy knows one owner: start the proxies and servers that are away"),
+        ("other defaults at s2", "other defaults at s2: give all servers the same defaults of topics"),
+        (CLOCK_AHEAD, f"{CLOCK_AHEAD}: compare the clocks of its server and of the proxies"),
         ("", "check that the disk of its server is not full"),
     ],
 )
 def test_a_topic_that_holds_messages_of_twice_its_keep_is_one_and_says_why(reason: str, text: str) -> None:
     (found,) = alarms(report(topics=[kept("t", 14_401.0, not_let_go=reason)]))
     assert found == f"topic t: its oldest message is 4 h 0 min old, and keep is 2h; {text}"
+
+
+def test_a_server_with_a_clock_that_is_ahead_is_one() -> None:
+    def server(name: str, trusts: bool, ahead: float | None) -> dict[str, Any]:
+        return {"id": name, "report": process(500 * MIB, trusts_ages=trusts, clock_ahead_seconds=ahead)}
+
+    found = report(servers=[server("s1", True, 3.0), server("s2", False, None), server("s3", False, 8 * 86_400.0)])
+    assert alarms(found) == [
+        "server s3: its timestamps are 8 d 0 h ahead of the proxies' clocks, and no message goes by its age;"
+        " set the clock of its host and start it again"
+    ]
 
 
 def test_a_topic_within_twice_its_keep_and_one_without_an_age_are_none() -> None:

@@ -10,10 +10,11 @@ from inspect import getmembers, isfunction
 
 import pytest
 
-from pubsub.protocol.topic_settings import EVER
+from pubsub.protocol.topic_settings import EVER, Values
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import Span
@@ -27,6 +28,7 @@ A, B, C = "a" * 16, "b" * 16, "c" * 16
 BOB = subscription_of("bob", SubscriptionRow(5, 5, True, 0, (A, 0), (Span(A, 1),)))
 UNUSED = subscription_of("@job", SubscriptionRow(5, 0, True, 0, (A, 0), (Span(A, 1),)))
 EVE = subscription_of("eve", SubscriptionRow(6, 6, True, 0, (B, 0), (Span(B, 1),)))
+PLACES = Places(3, 2)
 STAGE = Stage(1, 1, 3, "try", 7)
 
 
@@ -34,6 +36,7 @@ def topic() -> Topic:
     log = Log(1, A, end=5, total=40)
     subscriptions = {"bob": deepcopy(BOB), "@job": deepcopy(UNUSED)}
     made = Topic(1, "t", log, {A: log}, {1: 4}, subscriptions, (Span(A, 1),), contested={C: "s3"})
+    made.purged[B] = PLACES
     made.stages[STAGE.key] = deepcopy(STAGE)
     return made
 
@@ -47,8 +50,10 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "go_on_in": lambda t: t.go_on_in(Log(2, B)),
     "append": lambda t: t.append(1, 5, 2, 16),
     "reach": lambda t: t.reach(1, 9),
-    "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, EVER, EVER)),
+    "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, Values(EVER, EVER))),
     "remove": lambda t: t.remove(LET_GO),
+    "purge": lambda t: t.purge(A, PLACES),
+    "forget_purge": lambda t: t.forget_purge(B),
     "begin_order": lambda t: t.begin_order(C),
     "freeze": lambda t: t.freeze("tcp://x:1"),
     "contest": lambda t: t.contest(B, "s2"),
@@ -68,7 +73,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
 }
 """Everything that changes a topic."""
 
-ASKING = {"note_all", "reading", "waiting", "floors", "suppose_all_handed_out"}
+ASKING = {"follow", "note_all", "reading", "waiting", "floors", "suppose_all_handed_out"}
 """What only asks, what only notes, and what changes nothing that is stored."""
 
 
@@ -106,6 +111,8 @@ DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field i
     "dirty",
     "policy",
     "bare",
+    "expired",
+    "expired_below",
     "not_let_go",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.protocol import Outcome, Position
-from pubsub.protocol.topic_settings import EVER, NONE, Amount
+from pubsub.protocol.topic_settings import EVER, NONE, Amount, Values
 from pubsub.server.offline.check import check
 from pubsub.server.offline.found import Verdict
 from pubsub.server.topic.settings import DEFAULTS, Settings, merged
@@ -82,7 +82,7 @@ def test_settings_that_never_dropped_leave_bodies_that_are_missing_a_damage(stag
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_merge_knows_that_either_holder_may_have_dropped(order: tuple[int, int]) -> None:
-    dropped = DEFAULTS.changed("a" * 16, 1, NONE, Amount(age=1)).changed("b" * 16, 2, NONE, EVER)
-    for other in (DEFAULTS, DEFAULTS.changed("c" * 16, 3, NONE, EVER), Settings("b" * 16)):
+    dropped = DEFAULTS.changed("a" * 16, 1, Values(NONE, Amount(age=1))).changed("b" * 16, 2, Values(NONE, EVER))
+    for other in (DEFAULTS, DEFAULTS.changed("c" * 16, 3, Values(NONE, EVER)), Settings("b" * 16)):
         both = dropped, other
         assert merged(both[order[0]], both[order[1]]).dropped

@@ -44,6 +44,7 @@ def test_the_report_shows_the_held_messages_and_the_subscribers_with_backlog(sta
             "polling": True,
             "acknowledged": f"{log}.4",
             "number": 5,
+            "expired": 0,
         },
         "carol": {
             "waiting": 4,
@@ -51,6 +52,7 @@ def test_the_report_shows_the_held_messages_and_the_subscribers_with_backlog(sta
             "polling": False,
             "acknowledged": f"{log}.0",
             "number": 6,
+            "expired": 0,
         },
     }
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from pubsub.base.limits import OFFSET_MAX
-from pubsub.protocol.topic_settings import EVER, Amount, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import EVER, Amount, Values, parse_drop, parse_keep
 from pubsub.server.storage.schema import read_settings
 from pubsub.server.topic.settings import ALTERNATIVES_MAX, DEFAULTS, LINEAGE_MAX, Settings, merged
 from pubsub.server.topic.spans import Span
@@ -32,7 +32,7 @@ def test_merges_of_settings_do_not_depend_on_the_receiver(seed: int) -> None:
             known.append(merged(one, other))
         else:
             amount = random.choice([Amount(age=number), Amount(size=number), EVER])
-            known.append(one.changed(f"{number + 1:016x}", number, amount, EVER))
+            known.append(one.changed(f"{number + 1:016x}", number, Values(amount, EVER)))
         assert len(known[-1].keep) <= ALTERNATIVES_MAX
         assert len(known[-1].lineage) <= LINEAGE_MAX
 
@@ -40,22 +40,22 @@ def test_merges_of_settings_do_not_depend_on_the_receiver(seed: int) -> None:
 def test_many_alternatives_become_one_that_keeps_as_much_as_each() -> None:
     merging = DEFAULTS
     for number in range(20):
-        merging = merged(merging, DEFAULTS.changed(f"{number + 1:016x}", number, Amount(age=number + 1), EVER))
+        merging = merged(merging, DEFAULTS.changed(f"{number + 1:016x}", number, Values(Amount(age=number + 1), EVER)))
     assert max(one.age or 0 for one in merging.keep) == 20
     assert len(merging.keep) <= ALTERNATIVES_MAX
 
 
 def test_a_long_history_of_sets_forgets_the_oldest_and_then_reports_a_conflict() -> None:
-    old = DEFAULTS.changed("f" * 16, 1, Amount(age=5), EVER)
+    old = DEFAULTS.changed("f" * 16, 1, Values(Amount(age=5), EVER))
     new = old
     for number in range(LINEAGE_MAX + 5):
-        new = new.changed(f"{number + 1:016x}", number + 2, Amount(age=9), EVER)
+        new = new.changed(f"{number + 1:016x}", number + 2, Values(Amount(age=9), EVER))
     found = merged(old, new)
     assert (found.conflict, set(found.keep)) == (True, {Amount(age=5), Amount(age=9)})
 
 
 def test_equal_values_that_were_set_at_two_holders_are_no_conflict() -> None:
-    one, other = (DEFAULTS.changed(version * 16, 1, Amount(age=5), EVER) for version in "ab")
+    one, other = (DEFAULTS.changed(version * 16, 1, Values(Amount(age=5), EVER)) for version in "ab")
     assert merged(one, other).conflict is False
 
 

@@ -48,9 +48,13 @@ def test_a_topic_tells_the_pattern_that_its_values_are_from(tmp_path: Path) -> N
     assert (facts["keep"], facts["match"], facts["own"]["keep"]) == (["90d"], "audit.>", [""])
     configure(stage, "audit.a", drop="30d")
     facts = in_force(stage, "audit.a")
-    assert (facts["keep"], facts["drop"], facts["own"]) == (["90d"], ["30d"], {"keep": [""], "drop": ["30d"]})
+    assert (facts["keep"], facts["drop"], facts["own"]) == (
+        ["90d"],
+        ["30d"],
+        {"keep": [""], "drop": ["30d"], "expire": [""]},
+    )
     topic = reported(stage, "audit.a")["topics"]["audit.a"]
-    assert topic["settings_from"] == {"keep": "default audit.>", "drop": "topic"}
+    assert topic["settings_from"] == {"keep": "default audit.>", "drop": "topic", "expire": "default audit.>"}
     assert (topic["keep"], topic["keep_seconds"]) == ("90d", 90 * DAY)
     stage.close()
 

@@ -24,7 +24,7 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Configure, Outcome, Status
 from pubsub.protocol.messages import Settings as Ask
-from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_expire, parse_keep
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.topic.changes import BodiesDropped
 from pubsub.server.topic.settings import Settings
@@ -44,6 +44,7 @@ CONFIGURED = 0.25
 """Share of runs with changes of settings."""
 
 KEEPS = ("none", "1s", "3s", "10s", "2 records", "9 records", "60B", "400B", "3s,9 records", "ever")
+EXPIRIES = ("never", "1s", "2s", "5s")
 DROPS = ("never", "never", "2s", "6s", "6s,100B")
 
 
@@ -75,6 +76,7 @@ class Change:
     keep: Amount
     drop: Amount
     seen: frozenset[str] = frozenset()
+    expire: Amount | None = None
     done: bool = False
     answered: bool = False
     answered_at: float = float("inf")
@@ -160,12 +162,17 @@ class Configurer(Task):
         drop = random.choice(DROPS) if self.drops and not self.only_ever else "never"
         version = f"{random.getrandbits(64):016x}"
         seen = self.known.lineage.get(base, frozenset())
-        change = Change(version, self.topic, parse_keep(keep), parse_drop(drop), seen)
+        values = {"keep": keep, "drop": drop}
+        if self.world.fate.expires:
+            values["expire"] = random.choice(EXPIRIES)
+        expire = parse_expire(values["expire"]) if "expire" in values else None
+        change = Change(version, self.topic, parse_keep(keep), parse_drop(drop), seen, expire)
         self.known.changes[version] = change
         if change.drop != EVER:
             self.history.dropping.add(self.topic)
-        values = encode_settings({"keep": keep, "drop": drop} | ({"tombstones": "1s"} if latest else {}))
-        self.ask(Configure(self.name, self.topic, version, base, values=values), lambda got: self._changed(change, got))
+        values |= {"tombstones": "1s"} if latest else {}
+        request = Configure(self.name, self.topic, version, base, values=encode_settings(values))
+        self.ask(request, lambda got: self._changed(change, got))
 
     def _changed(self, change: Change, status: Status) -> None:
         if status.outcome is Outcome.SUCCESS:
@@ -339,6 +346,7 @@ def judge(known: Configured, servers: list[Server], history: History, damage: bo
                     history.violate(f"the settings {change.version} of {name} are gone at {server.name}")
             for change in known.answered(name):
                 amounts = (change.keep, topic.settings.keep), (change.drop, topic.settings.drop)
+                amounts = (*amounts, (change.expire, topic.settings.expire))
                 if any(mine not in those for mine, those in amounts):
                     history.violate(
                         f"{change.version} of {name} was not replaced, and is not in force: {topic.settings}"

@@ -50,7 +50,8 @@ class Fate:
         attempts: of a client's handler at a message.
         callers: clients that call a service, which has a worker then.
         bursts: share of a client's puts with others at once after them, so that they wait together.
-        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
+        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped; expires:
+            messages may be too old for delivery.
         latest: messages have keys, and topics keep the latest of each.
         seekers: clients that seek, each with a reader of the history of its topic.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
@@ -96,6 +97,7 @@ class Fate:
     configurers: int = 0
     latest: bool = False
     drops: bool = False
+    expires: bool = False
     retries: int = 0
     purgers: int = 0
     purges_unread: bool = False

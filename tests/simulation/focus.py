@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import compaction, continuing, purges, replay, retaining, retries, settings
+from tests.simulation.breakages import compaction, continuing, expiry, purges, replay, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -390,6 +390,27 @@ def defaults_moved(seed: int) -> Fate:
     )
 
 
+def expired(seed: int) -> Fate:
+    """Clients that are away for longer than messages are delivered."""
+    random = Random(f"expired {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=2,
+        clients=3,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        expires=True,
+        tight=random.random() < 0.3,
+        faults=_faults(
+            random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
+        ),
+    )
+
+
 def wrong_clock(seed: int) -> Fate:
     """A server on a host with a clock that is days ahead at some of its starts, and settings with ages."""
     random = Random(f"wrong clock {seed}")
@@ -429,5 +450,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(purges.breakage.breakages, purged_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
+    **dict.fromkeys(expiry.breakage.breakages, expired),
 }
 """By the title of a breakage: the runs that show it."""

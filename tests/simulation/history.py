@@ -172,6 +172,8 @@ class History:
         self.purges = Purges()
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
+        self.expired: Counter[tuple[str, str]] = Counter()
+        """By client and topic, the messages that servers left out as too old."""
         self.told: Counter[tuple[str, str]] = Counter()
         self._told: dict[tuple[str, str, str], int] = {}
 
@@ -366,7 +368,7 @@ class History:
             if reading.purged and (beyond := self.purges.beyond(topic, without)):
                 without = beyond if len(without) <= reading.excused else without
                 self.violate(f"{client} on {topic} lost {without[0].body} to a purge that was asked before it was put")
-            if len(without) > reading.excused:
+            if len(without) > reading.excused + self.expired[client, topic]:
                 for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
 

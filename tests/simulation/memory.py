@@ -71,9 +71,12 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     },
     "Log": {
         "bare": "found again",
+        "expired": "found again",
     },
     "Cursor": {
         "far": "found again with the next answer",
+        "expired": "counted since the start",
+        "expired_below": "what is counted",
         "handed": "what was handed out since the start: a new process takes all that is there for handed out",
     },
     "Contested": {

@@ -3,7 +3,8 @@
     1   a server that held a record protects it by its own default, until it starts again or is removed: no other server
         lets the record go by another default (tests/topics/model/defaults.py)
     2   a record stays for its age by true time, whatever the clock of the server's host says
-    3   in the end every proxy has the defaults of every server that runs
+    3   a batch is left out of a delivery only if it is older than `expire` says
+    4   in the end every proxy has the defaults of every server that runs
 
 Servers with the same store, one after the other or as members of a pair, are one server here.
 """
@@ -11,14 +12,17 @@ Servers with the same store, one after the other or as members of a pair, are on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from pubsub.protocol.topic_defaults import TopicDefault, digest
 from pubsub.protocol.topic_settings import Amount
+from pubsub.server.requests.gets import Gets
+from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep import retention as upkeep
 
@@ -34,6 +38,8 @@ DEFAULTED = 0.15
 
 def defaulted(fate: Fate, seed: int) -> Fate:
     """Have some runs change the servers' files; drawn apart, so that the others stay what they were."""
+    random = Random(f"expiry of {seed}")
+    fate.expires = bool(fate.configurers) and not fate.ranges and random.random() < 0.5
     random = Random(f"defaults of {seed}")
     if random.random() >= DEFAULTED or fate.older or fate.older_members:
         return fate
@@ -96,6 +102,29 @@ class Retaining:
 def often(retaining: Retaining | None) -> contextlib.AbstractContextManager[object]:
     """Look more often at what may go, since servers that start often would let go of little in a short run."""
     return contextlib.nullcontext() if retaining is None else mock.patch.object(upkeep, "ROUND_SECONDS", 0.3)
+
+
+@contextlib.contextmanager
+def expiring(history: History) -> Iterator[None]:
+    """See which batches are left out as too old, and object to each that is not."""
+    original = Gets._unexpired
+
+    def seen(self: Any, topic: Topic, cursor: Cursor, spans: tuple[Span, ...], now: float) -> tuple[Span, ...]:
+        left = original(self, topic, cursor, spans, now)
+        name = next(name for name, one in topic.subscriptions.items() if one.cursor is cursor)
+        oldest = self._state.stamps.reading(now) - max((one and one.age) or 0 for one in topic.in_force.expire)
+        for old, new in zip(spans, left, strict=True):
+            if old.low == new.low:
+                continue
+            history.expired[name, topic.name] += new.low - old.low
+            log = topic.logs[old.log]
+            for offset, _, stamp, _ in self._state.reader.stamps(log.number, old.low, 1000):
+                if offset < new.low and stamp > oldest:
+                    history.violate(f"{log.id}.{offset} of {topic.name} is left out as too old for {name}, and is not")
+        return left
+
+    with mock.patch.object(Gets, "_unexpired", seen):
+        yield
 
 
 def in_force(topic: Topic, default: TopicDefault) -> tuple[Amount, ...]:

@@ -47,7 +47,8 @@ class Handed:
     """What is known of a message that a handler was given.
 
     Attributes:
-        attempts: number of its last attempt; failures: errors of the handler since the last power cut.
+        attempts: number of its last attempt, and of one more if that was raised from; failures: errors of the handler
+            since the last power cut.
         due: time on the host's clock before which it must not come again.
     """
 
@@ -111,7 +112,7 @@ class Retries:
         one, now = self.handed.setdefault((topic, body), Handed()), self.program.node.host.monotonic()
         name, history = self.program.name, self.program.history
         if message.attempts < max(1, one.attempts):
-            history.violate(f"{name} begins attempt {message.attempts} at {body} after attempt {one.attempts}")
+            history.violate(f"{name} begins attempt {message.attempts} at {body} instead of {one.attempts}")
         if now < one.due - 0.001 and not INEXACT & self.world.fate.faults.keys():
             history.violate(f"{name} was given {body} {one.due - now:.3f} s before it was due")
         one.attempts, one.due = message.attempts, 0.0
@@ -140,6 +141,7 @@ class Retries:
 
     def _wait(self, topic: str, body: str, seconds: float) -> None:
         self.handed[topic, body].due = self.program.node.host.monotonic() + seconds
+        self.handed[topic, body].attempts += 1  # An attempt that an exception ended counts, also over a kill.
 
     def judge(self, rows: list[tuple[str, str]]) -> None:
         """Each message was handled once, and those of a key in the order of their puts. `rows`: topic and body."""

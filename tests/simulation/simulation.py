@@ -24,7 +24,7 @@ from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
-from tests.simulation.retaining import Retaining, defaulted, often
+from tests.simulation.retaining import Retaining, defaulted, expiring, often
 from tests.simulation.retrying import retrying
 from tests.simulation.seeking import sought, watched_starts
 from tests.simulation.supervisor import Supervisor
@@ -98,14 +98,14 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        looks, starts = often(cast.configured.retaining), watched_starts(cast.history)
         with (
             small(world.random, cast.counters),
             scarce(self.fate.scarce),
             watched(cast.configured),
             keyed(cast.compacted),
-            looks,
-            starts,
+            often(cast.configured.retaining),
+            expiring(cast.history),
+            watched_starts(cast.history),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)

@@ -64,7 +64,7 @@ class Record:
         self.about("subscription", on=True, result="asked", continues=True)
         self.about("subscription", on=True, result="answered")
 
-    def get(self, first: int, count: int = 1, publisher: str = PUBLISHER, **more: bool) -> None:
+    def get(self, first: int, count: int = 1, publisher: str = PUBLISHER, **more: int) -> None:
         place = {"log": LOG, "offset": first}
         self.about("delivery", publisher=publisher, first=first, count=count, **place, result="taken", **more)
 
@@ -245,6 +245,32 @@ class World:
         for each in self.both:
             each.drained()
 
+    def seeks(self, record: Record) -> None:
+        record.about("subscription", on=True, result="asked", start="@0")
+        record.about("subscription", on=True, result="answered")
+
+    def case_sought(self) -> None:
+        self.alice.put(1, 6)
+        for each in self.both:
+            each.get(1, 4)
+            self.seeks(each)
+            each.get(1, 6, replay=1)
+            self.seeks(each)
+            each.get(3, 4, replay=2)
+            each.drained()
+
+    def case_sought_wrongly(self) -> None:
+        self.alice.put(1, 6)
+        self.bob.get(1, 6)
+        self.seeks(self.bob)
+        self.bob.get(1, 6, replay=1)
+        self.bob.get(4, replay=1)
+        self.carol.get(1, 6)
+        self.seeks(self.carol)
+        self.carol.get(1, replay=1)
+        self.carol.get(3, 4, replay=1)
+        self.carol.get(2, replay=1)
+
     def case_continued_wrongly(self) -> None:
         self.alice.put(1, 6)
         self.bob.get(1, 4)
@@ -299,8 +325,14 @@ def strict(session: Any, records: list[str]) -> Found:
 
 
 def test_a_clean_record_has_no_flaw(found: Found, strict: Found) -> None:
-    for case in ("clean", "given_up", "nobody", "new_session", "kept_from_before", "continued"):
+    for case in ("clean", "given_up", "nobody", "new_session", "kept_from_before", "continued", "sought"):
         assert found.of(case) == strict.of(case) == []
+
+
+def test_a_message_that_comes_twice_in_one_replay_is_doubled_and_one_out_of_its_order_there_is_reordered(
+    found: Found,
+) -> None:
+    assert found.brief("sought_wrongly") == [("doubled", "bob", 4), ("reordered", "carol", 2)]
 
 
 def test_a_message_missing_between_others_is_lost(found: Found) -> None:

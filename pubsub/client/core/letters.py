@@ -1,4 +1,7 @@
-"""Describe a dead letter in the headers of its message on the topic of dead letters."""
+"""Describe a dead letter in the headers of its message on the topic of dead letters.
+
+The rule is docs/explanation/retries.md, J10.
+"""
 
 from __future__ import annotations
 

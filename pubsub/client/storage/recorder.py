@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pubsub.client.core.changes import Change, Confirmed, Intended
 from pubsub.errors import ConfigurationError, StorageError
+from pubsub.protocol.names import LATEST, format_start
 
 if TYPE_CHECKING:
     from pubsub.base.clock import Clock
@@ -254,7 +255,9 @@ class Recorder:
         """Write changes that are about to be committed."""
         for change in changes:
             if isinstance(change, Intended):
-                more = {"continues": True} if change.on and not change.fresh else {}
+                more: dict[str, Any] = {"continues": True} if change.on and not change.fresh else {}
+                if change.on and change.start != LATEST:
+                    more["start"] = format_start(change.start)
                 self._line("subscription", change.topic, on=change.on, result="asked", **more)
                 self.flush()
 
@@ -300,7 +303,7 @@ class Recorder:
             and last["offset"] + last["count"] == offset
             and last["first"] + last["count"] == counter
             and (last["handler"], last["result"]) == (handler, result)
-            and last.get("doubtful", False) == piece.doubtful
+            and (last.get("doubtful", False), last.get("replay", 0)) == (piece.doubtful, piece.replay)
             and (since <= last["n"] < n if n else last["n"] == self._n)
         ):
             last["count"] += count
@@ -309,6 +312,7 @@ class Recorder:
         self._line(
             "delivery", topic, publisher=run.publisher, first=counter, count=count, log=run.log, offset=offset,
             handler=handler, result=result, **({"doubtful": True} if piece.doubtful else {}),
+            **({"replay": piece.replay} if piece.replay else {}),
         )  # fmt: skip
         if n:
             self._lines[-1]["n"] = n

@@ -3,6 +3,7 @@
 import { ask, path, state, topicShown } from "./asking.js";
 import { find, say, size, span } from "./draw.js";
 
+const NAMES = ["keep", "drop", "expire"];
 const form = find("settings");
 let loaded = null;  // The topic with its settings in the form.
 let version = "";
@@ -11,7 +12,7 @@ let version = "";
 function summed(facts) {
   if (facts.keep == null) return "";
   const parts = [
-    ...["keep", "drop"].map((name) => `${name}: ${facts[name]}${from((facts.settings_from || {})[name])}`),
+    ...NAMES.filter((name) => name !== "expire" || facts.expire !== "never").map((name) => `${name}: ${facts[name]}${from((facts.settings_from || {})[name])}`),
     ...(facts.kept_bytes == null ? [] : [`${size(facts.kept_bytes)} that no subscriber needs`]),
     ...(facts.oldest_stored_seconds == null ? [] : [`oldest message: ${span(facts.oldest_stored_seconds)}`]),
     ...(facts.not_let_go ? [`more stays than keep says: ${facts.not_let_go}`] : []),
@@ -27,7 +28,7 @@ function from(source) {
 // The form has the topic's own values. An empty field shows the default in grey.
 function fill(found) {
   version = found.version;
-  for (const name of ["keep", "drop"]) {
+  for (const name of NAMES) {
     form.elements[name].value = found.conflict ? "" : found.own[name] || "";
     form.elements[name].placeholder = `${found[name]}${from(found.sources[name])}`;
   }
@@ -62,15 +63,15 @@ export function leaveSettings() {
 form.onsubmit = async (event) => {
   event.preventDefault();
   const topic = topicShown();
-  const { keep, drop } = Object.fromEntries(new FormData(form));
-  const question = `Set keep=${keep || "the default"} drop=${drop || "the default"} for ${topic}? Messages that they let go do not come back.`;
+  const wanted = Object.fromEntries(new FormData(form));
+  const question = `Set ${NAMES.map((name) => `${name}=${wanted[name] || "the default"}`).join(" ")} for ${topic}? Messages that they let go do not come back.`;
   if (!confirm(question)) return;
   try {
     const headers = { "if-match": `"${version}"`, "content-type": "application/json" };
-    const found = await ask(`${path(topic)}/settings`, { method: "PUT", body: JSON.stringify({ keep, drop }), headers });
+    const found = await ask(`${path(topic)}/settings`, { method: "PUT", body: JSON.stringify(wanted), headers });
     if (topicShown() !== topic) return;
     fill(found);
-    say("set", `set: keep=${found.keep} drop=${found.drop}`);
+    say("set", `set: ${NAMES.filter((name) => name !== "expire" || found.expire !== "never").map((name) => `${name}=${found[name]}`).join(" ")}`);
     await state.refresh();
   } catch (error) {
     if (topicShown() !== topic) return;

@@ -94,9 +94,9 @@ def purge(mailbox: Mailbox, before: float) -> int:
 
     def write(transaction: Transaction) -> int:
         letters = "FROM gateway_mail WHERE topic = ? AND letter = 1 AND due <= ?"
-        found = int(transaction.execute(f"SELECT count(*) {letters}", (mailbox.topic, before)).get)
+        found = list(transaction.execute(f"SELECT number {letters}", (mailbox.topic, before)))
         transaction.execute(f"DELETE {letters}", (mailbox.topic, before))
-        return found
+        return len(found)
 
     return mailbox.client.write(write)
 

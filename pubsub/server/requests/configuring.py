@@ -62,7 +62,7 @@ class Configuring:
             state.replies.answer(origin, Outcome.FULL, reason=rejection)
         else:
             topic = topic or state.create(request.topic)
-            topic.configure(settings.changed(request.version, state.stamps.reading(now), *values))
+            topic.configure(settings.changed(request.version, state.stamps.reading(now), values))
             # Batches that the earlier settings let go may have to stay now.
             self._retention.forget(topic.name)
             self._retention.look_at(topic.name)

@@ -5,6 +5,7 @@ The rule is docs/explanation/get.md, G4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pubsub.errors import StoreDamaged
@@ -19,9 +20,11 @@ from pubsub.server.state.state import REPAIRING, State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import Answer, collect
+from pubsub.server.topic.settings import BUILT_IN
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic, ends_unknown
+from pubsub.server.upkeep.expiry import count, unexpired
 
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Most bytes handed out in one loop; the remaining GETs are served in the next loop."""
@@ -34,10 +37,19 @@ class Gets:
         sole_owner: asks if this server is a topic's sole owner.
         abandoned: recognises positions in lost logs.
         replays: the pace of readers far behind.
+        trusts_ages: returns whether the clock is right enough for ages, at this monotonic time.
     """
 
-    def __init__(self, state: State, sole_owner: SoleOwner, abandoned: Abandoned, replays: Replays) -> None:
+    def __init__(
+        self,
+        state: State,
+        sole_owner: SoleOwner,
+        abandoned: Abandoned,
+        replays: Replays,
+        trusts_ages: Callable[[float], bool],
+    ) -> None:
         self._state, self._sole_owner, self._abandoned, self._replays = state, sole_owner, abandoned, replays
+        self._trusts_ages = trusts_ages
         self._delivered_bytes = 0
 
     def get(self, origin: Origin, get: Get, now: float, sole_owner: bool = False) -> None:
@@ -134,6 +146,7 @@ class Gets:
         if poll.walked is not None and poll.walked[0] is cursor.backlog:
             spans = poll.walked[1]
         try:
+            spans = self._unexpired(topic, cursor, spans, now)
             answer = self._collect(get, topic, spans, answers)
         except StoreDamaged:
             state.found_damaged(topic)
@@ -170,6 +183,15 @@ class Gets:
         else:
             self._replays.shared = True
         cursor.falls_behind(far=is_far_behind(topic, answer.last[0], answer.total))
+
+    def _unexpired(self, topic: Topic, cursor: Cursor, spans: tuple[Span, ...], now: float) -> tuple[Span, ...]:
+        """Return the spans without batches that the topic's setting `expire` leaves out."""
+        if topic.in_force is BUILT_IN or topic.in_force.expire_age is None or not self._trusts_ages(now):
+            return spans
+        state = self._state
+        left = unexpired(topic, spans, state.stamps.reading(now), state.reader)
+        state.counters["expired"] += count(cursor, spans, left)
+        return left
 
     def _hand_out(self, poll: Poll, topic: Topic, answer: Answer, now: float) -> None:
         measures = self._state.measures

@@ -2,7 +2,7 @@
 
 A topic that no setting and no default concerns costs nothing here. Another one costs two lookups a log, without a body.
 
-* `keep`, `drop`: the settings in force as text. After a conflict several values, joined by " or ".
+* `keep`, `drop`, `expire`: the settings in force as text. After a conflict several values, joined by " or ".
 * `settings_from`: by setting where its value is from; see `protocol.topic_defaults.source`.
 * `settings_conflict`: True if two servers merged the topic with different settings.
 * `keep_seconds`: the age beyond which `keep` lets a message go; null if no age does.

@@ -88,7 +88,7 @@ class Reports:
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
             * `keep`, `drop` and more: see `requests.kept`.
-            * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`.
+            * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`.
         """
         if topic:
             return _packed(self._facts(now, {topic} & self._state.topics.keys()))
@@ -205,6 +205,7 @@ def _subscriber(
         "polling": state.long_polls.waits(topic.name, name),
         "acknowledged": format_position(subscription.cursor.acknowledged),
         "number": subscription.number,
+        "expired": subscription.cursor.expired,
     }
 
 

@@ -15,7 +15,7 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
-from pubsub.protocol.names import format_holder, is_letters_topic, parse_holder
+from pubsub.protocol.names import format_holder, is_letters_topic, is_reply_topic, is_service_topic, parse_holder
 from pubsub.protocol.topic_defaults import BUILT_IN as NO_RULE
 from pubsub.protocol.topic_defaults import TopicDefault, default_for, parse_default
 from pubsub.protocol.topic_objects import Purge
@@ -166,7 +166,7 @@ class State:
         topic.waiting_bytes, topic.measured_total = 0, topic.open.total
         for log_id, floor in topic.floors().items():
             log = topic.logs[log_id]
-            floor = max(floor, log.bare, unread_place(topic, log_id))  # noqa: PLW2901 - these take no room.
+            floor = max(floor, log.bare, log.expired, unread_place(topic, log_id))  # noqa: PLW2901 - these take no room.
             try:
                 before = None if floor >= log.end else self.total_before(log, floor)
             except StoreDamaged:
@@ -238,7 +238,7 @@ class State:
 
     def default_of(self, topic: str) -> TopicDefault:
         """Return this server's default of the settings of a topic, held here or not."""
-        return default_for(topic, self.defaults)
+        return NO_RULE if is_service_topic(topic) or is_reply_topic(topic) else default_for(topic, self.defaults)
 
     def _policy_of(self, name: str) -> Policy:
         """Return the policy of a topic, one for all topics of a rule."""

@@ -202,11 +202,7 @@ class RemovalChanged(_Change):
 
 
 class OrderChanged(_Change):
-    """The history of a topic has the order of another log's holder.
-
-    Attributes:
-        order: ID of the log with which the order began; "": it is the open log.
-    """
+    """The history of a topic has the order that began with the log `order`; "": with the open log."""
 
     topic: Number
     order: str

@@ -24,6 +24,7 @@ from pubsub.protocol.topic_settings import (
     TOMBSTONES,
     Amount,
     SettingsInForce,
+    Values,
     format_drop,
     format_keep,
     format_tombstones,
@@ -51,6 +52,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
             server's default.
         drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go. None as
             in `keep`.
+        expire: amounts; a record is not delivered any more when each of them says so. None as in `keep`.
         conflict: True if a merge met different values; the next request ends it.
         tombstones: how long the deletion of a key stays in a topic that keeps the latest records (microseconds).
         dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
@@ -63,18 +65,19 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     drop: Amounts = (None,)
     conflict: bool = False
     dropped: bool = False
+    expire: Amounts = (None,)
     tombstones: Number = TOMBSTONES
 
     def made_from(self, version: str) -> bool:
         """Return True if these settings are this version, or were made from it."""
         return version in ("", self.version) or version in self.lineage
 
-    def changed(
-        self, version: str, stamp: int, keep: Amount | None, drop: Amount | None, tombstones: int = TOMBSTONES
-    ) -> Settings:
+    def changed(self, version: str, stamp: int, values: Values) -> Settings:
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
-        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,), tombstones=tombstones)
+        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (values.keep,), (values.drop,), expire=(values.expire,))
+        if values.tombstones is not None:
+            made = replace(made, tombstones=values.tombstones.age or TOMBSTONES)
         return replace(made, dropped=self.dropped or made.drops)
 
     @property
@@ -102,17 +105,24 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         """True if a server's default says what may go."""
         return None in self.keep or None in self.drop
 
+    @property
+    def expire_age(self) -> int | None:
+        """The age in microseconds beyond which a record is not delivered any more; None: no age."""
+        ages = [None if one is None else one.age for one in self.expire]
+        return None if None in ages else max(age or 0 for age in ages)
+
     def kept_until(self, stamp: int) -> float:
         """Return the time from which age alone lets a record of this timestamp go; infinity if there is none."""
         return max(float("inf") if one is None or one.age is None else stamp + one.age for one in self.keep)
 
     def with_default(self, default: TopicDefault) -> Settings:
         """Return these settings with the server's default in place of each None."""
-        if not self.by_default:
+        if not self.by_default and None not in self.expire:
             return self
         keep = dict.fromkeys(default.keep if one is None else one for one in self.keep)
         drop = dict.fromkeys(default.drop if one is None else one for one in self.drop)
-        return replace(self, keep=tuple(keep), drop=tuple(drop))
+        expire = dict.fromkeys(default.expire if one is None else one for one in self.expire)
+        return replace(self, keep=tuple(keep), drop=tuple(drop), expire=tuple(expire))
 
     @property
     def texts(self) -> dict[str, list[str]]:
@@ -120,6 +130,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         return {
             "keep": ["" if one is None else format_keep(one) for one in self.keep],
             "drop": ["" if one is None else format_drop(one) for one in self.drop],
+            "expire": ["" if one is None else format_drop(one) for one in self.expire],
             "tombstones": ["" if self.tombstones == TOMBSTONES else format_tombstones(self.tombstones)],
         }
 
@@ -134,7 +145,7 @@ DEFAULTS: Final = Settings()
 LETTERS: Final = Settings(keep=(Amount(age=14 * 24 * 3600 * 1_000_000),))
 """Settings of a new topic of dead letters, which needs no subscriber: each letter stays for 14 days after its put."""
 
-BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,))
+BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,), expire=(EVER,))
 """The values in force of a topic without settings at a server without a default for it."""
 
 
@@ -159,10 +170,11 @@ def merged(mine: Settings, its: Settings) -> Settings:
         tuple(lineage)[-LINEAGE_MAX:],
         _both(mine.keep, its.keep),
         _both(mine.drop, its.drop),
-        (mine.keep, mine.drop, mine.tombstones) != (its.keep, its.drop, its.tombstones)
+        (mine.keep, mine.drop, mine.expire, mine.tombstones) != (its.keep, its.drop, its.expire, its.tombstones)
         or mine.conflict
         or its.conflict,
         dropped,
+        _both(mine.expire, its.expire),
         max(mine.tombstones, its.tombstones),
     )
 

@@ -61,6 +61,7 @@ class Log:
         end: one above the last offset.
         total: bytes of all batches ever appended.
         unknown: number of offsets before `end`, from `low` on, that count as lost because a restored copy ended there.
+        expired: the offset below which all batches are known to be too old for delivery, in memory only.
         bare: the offset below which all batches are known to have lost their bytes, in memory only; 0: not looked up.
     """
 
@@ -71,6 +72,7 @@ class Log:
     total: int = 0
     unknown: int = 0
     bare: int = field(default=0, compare=False)
+    expired: int = field(default=0, compare=False)
 
     def begin_at(self, low: int) -> None:
         """Raise `low`, because no offset below it is stored any more.

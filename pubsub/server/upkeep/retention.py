@@ -45,6 +45,7 @@ from pubsub.server.topic.purged import kept_places, unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.compaction import Compaction
+from pubsub.server.upkeep.expiry import expired_below
 from pubsub.server.upkeep.keeping import held_by, released
 
 ROUND_SECONDS: Final = 5.0
@@ -232,6 +233,8 @@ class Retention:
     def _examine(self, topic: Topic, now: float) -> None:
         stamp, settings = self._state.stamps.reading(now), topic.in_force
         wrong = settings is not BUILT_IN and not self._trusts_ages(now) and settings != settings.without_ages
+        if settings.expire_age is not None:
+            self._expire(topic, stamp - settings.expire_age if self._trusts_ages(now) else 0)
         if wrong:  # The age of each message may be too large (docs/explanation/defaults.md, Y2).
             settings = settings.without_ages
         old = topic.policy.lets_go_until(stamp)
@@ -290,6 +293,14 @@ class Retention:
         for log in unknown:
             log.bare = first_with_body(self._state.reader, log)
         if unknown:
+            self._state.measure(topic)
+
+    def _expire(self, topic: Topic, oldest: int) -> None:
+        """Let the batches that are too old for delivery take no room in the backlog."""
+        places = {log.id: expired_below(log, oldest, self._state.reader) for log in topic.logs.values()}
+        if any(log.expired != places[log.id] for log in topic.logs.values()):
+            for log in topic.logs.values():
+                log.expired = places[log.id]
             self._state.measure(topic)
 
     def _drops(self, topic: Topic, settings: Settings, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
