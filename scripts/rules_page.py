@@ -32,7 +32,6 @@ class Rule:
     title: str
     heading: str
 
-
     @property
     def place(self) -> tuple[str, int]:
         """The letters and the number of its name."""

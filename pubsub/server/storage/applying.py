@@ -191,10 +191,9 @@ class Applying:
                 self._spared(what, *_deletion(key, key + 1))
             self.reader.drop(key)
             self.fresh.append(key)
+        self.db.execute("delete from compacted where log = ?", (change.log,))
         if change.parts:
-            self.db.execute("insert or replace into compacted values (?,?)", (change.log, write_parts(change.parts)))
-        else:
-            self.db.execute("delete from compacted where log = ?", (change.log,))
+            self.db.execute("insert into compacted values (?,?)", (change.log, write_parts(change.parts)))
 
     def _keep(self, change: c.BatchKept) -> None:
         if change.log in self._uncompacted:
@@ -206,10 +205,6 @@ class Applying:
         else:
             self.db.execute("insert into batch values (?,?,?,?,?,?,?,?)", (key, *facts))
         self.fresh.append(key)
-
-    def _use_up(self, change: c.LogUsedUp) -> None:
-        self.db.execute("update log set state = ? where id = ?", (c.LogState.MERGED.stored, change.log))
-        self.db.execute("delete from compacted where log = ?", (change.log,))
 
     def _drop_bodies(self, change: c.BodiesDropped) -> None:
         first = change.log << OFFSET_BITS
@@ -348,7 +343,9 @@ class Applying:
         ),
         c.LogCompacted: _compact,
         c.BatchKept: _keep,
-        c.LogUsedUp: _use_up,
+        c.LogUsedUp: lambda self, x: self.db.execute(
+            "update log set state = ? where id = ?", (c.LogState.MERGED.stored, x.log)
+        ),
         c.BatchesDiscarded: _discard,
         c.TopicGiven: _given,
         c.WatermarkStored: lambda self, x: self.db.executemany(

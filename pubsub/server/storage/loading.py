@@ -151,8 +151,7 @@ class Loading:
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
         if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
             topic.settings = self._settings(row[0], title)
-        topic.removal = self._removal(number, title)
-        topic.compacted = self._compacted(logs, title)
+        topic.removal, topic.compacted = self._removal(number, title), self._compacted(logs, title)
         topic.order = next((log for (log,) in self._rows("select log from topic_order where topic = ?", (number,))), "")
         purges = list(self._rows("select log, kept, unread from purge where topic = ?", (number,)))
         topic.purged = {log: Places(kept, unread) for log, kept, unread in purges}

@@ -121,15 +121,13 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else:
             assert its is not None
             subscription = its
-            # A log may be on both sides if one side was restored and holds a log again that the other has merged. Such
-            # a log stays in the subscriber's spans that have it.
+            # A restored side may hold a log again that the other has merged. It stays in the spans that have it.
             rest = _without(cut(its.cursor.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.cursor.since)
         subscription.consumer = _consumer(subscription, mine, its)
         subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history. The same holds
-    # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
+    # The counters of a restored copy, and of a side that lacks what the other let go of (M18), go beyond its records.
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
         if second
