@@ -164,8 +164,8 @@ class Pass:
             if not keys[index]:
                 continue
             key = blake2b(keys[index], digest_size=16).digest()
-            holder = thinning.holder(batch.offset + index)
             if key in self._keys:
+                holder = thinning.holder(batch.offset + index)
                 if not (young or last or holder):
                     gone.append(index)
                     continue
@@ -174,7 +174,7 @@ class Pass:
             elif self._rest is None:
                 self._keys.add(key)
                 if is_tombstone(batch.body, index):
-                    if young or holder or batch.stamp > self._old:
+                    if young or batch.stamp > self._old or thinning.holder(batch.offset + index):
                         self.left = True
                     elif not last:
                         self._tombstones[key] = log.id, batch.offset + index
