@@ -219,12 +219,7 @@ class Topic:
         self.dirty.row(self.name, RemovalChanged(self.number, removal))
 
     def compact(self, log: Log, gone: tuple[int, ...], parts: Parts) -> None:
-        """Remove these rows of a log, of which the caller stores again what stays of them.
-
-        Args:
-            gone: the first offset of each row.
-            parts: from which records are missing afterwards.
-        """
+        """Remove rows of a log, by their first offsets. The caller stores again what stays of them, as in `parts`."""
         self._thin(log, parts)
         self.dirty.row(self.name, LogCompacted(log.number, gone, parts))
         self.dirty.row(self.name, LogTrimmed(log.number, log.low, log.end, log.total))
