@@ -41,6 +41,18 @@ TRAIN_ROWS_MAX: Final = 64
 TRAIN_BYTES_MAX: Final = 1024 * 1024
 """Bytes of a train's body: its batches and their table."""
 
+DELAY_SECONDS_MAX: Final = 90 * 24 * 3600
+"""Seconds from the put of a delayed message to its due time."""
+
+DELAYED_ROWS_MAX: Final = 1_000_000
+"""Batches of one topic that wait for their due time. Beyond it, delayed puts are answered `full`."""
+
+DELAYED_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""The same limit for their bytes."""
+
+ORIGIN_BYTES_MAX: Final = 96
+"""Bytes that a batch grows by when it is due: its publisher and counter (`protocol.batch`)."""
+
 MESSAGE_HEADERS_MAX: Final = 16
 """Headers of one message."""
 

@@ -60,7 +60,9 @@ def status(
         silent = unknown_topics(found["topics"])
         configured = [topic for topic in found["topics"] if topic["kept_bytes"] is not None]
         tables = [_topics(found), *([last_known(silent)] if silent else [])]
-        tables += [*([_kept(configured)] if configured else []), _subscribers(found)]
+        waiting = [topic for topic in found["topics"] if topic.get("delayed")]
+        tables += [*([_kept(configured)] if configured else []), *([_delayed(waiting)] if waiting else [])]
+        tables.append(_subscribers(found))
         console.print_table(_proxies(found), _servers(found), *more, *tables)
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
@@ -199,6 +201,14 @@ def _kept(topics: list[dict[str, Any]]) -> Any:
             _age(topic["oldest_stored_seconds"]),
             topic["not_let_go"],
         )
+    return table
+
+
+def _delayed(topics: list[dict[str, Any]]) -> Any:
+    table = console.table("topic", "messages", "bytes", "overdue", title="Topics with delayed messages")
+    for topic in topics:
+        size, late = console.size(topic["delayed_bytes"]), _age(topic["overdue_seconds"])
+        table.add_row(topic["topic"], f"{topic['delayed']:,}", size, late)
     return table
 
 

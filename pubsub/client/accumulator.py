@@ -161,8 +161,8 @@ class Accumulator:
             own = [*[contents for contents, _ in parts], *own]
         rows: list[Row] = []
         previous, metadata = chain.previous, 0
-        for bodies, keys, headers in own:
-            row = outbox.row(chain, bodies, keys, headers, previous, metadata)
+        for bodies, keys, headers, due in own:
+            row = outbox.row(chain, bodies, keys, headers, previous, metadata, due)
             previous, metadata = row.last, metadata + row.size
             rows.append(row)
         if drafted is not None:
@@ -184,7 +184,7 @@ class Accumulator:
         session, core = self._session, self._session.core
         if core.copied is not None:
             raise core.copied
-        row = core.outbox.row(chain, own.bodies, own.keys, own.headers)
+        row = core.outbox.row(chain, own.bodies, own.keys, own.headers, due=own.due)
         if drafted is not None:
             drafted[:] = [row]
         session.commit((row.added(),))

@@ -11,14 +11,16 @@ The rule is docs/explanation/client-session.md, D4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
-from pubsub.client.arguments import Headers, check_contents, check_count, metadata_of
+from pubsub.client.arguments import Headers, check_count, metadata_of
+from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
 from pubsub.client.awaited import Awaited
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.calling import Reply
@@ -26,7 +28,6 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import NONE, Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
-from pubsub.client.filling import BatchTicket
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
@@ -37,62 +38,17 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
-from pubsub.client.reopening import Reopening
 from pubsub.client.starts import StartAt, check_start
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import TopicSettings
-from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.errors import CallerError, StorageError
 from pubsub.protocol import check_topic
 
 BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
-
-
-class AsyncPublisher:
-    """Send messages of one topic in batches; made by `AsyncClient.publisher`."""
-
-    def __init__(
-        self, publisher: Publisher, held: Reopening, run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]]
-    ) -> None:
-        self._publisher, self._held, self._run = publisher, held, run
-
-    async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
-        """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
-
-        Arguments, result and errors are those of `Publisher.put`. A cancellation during the wait puts nothing.
-        """
-        if self._publisher.crowded:
-            check_contents([body], [key], [headers])
-            await self._run(self._publisher.room())
-        return self._publisher.add(body, key, headers)
-
-    async def flush(self, timeout: float | None = None) -> None:
-        """Send the open batch, and wait until all messages put so far are on the server's disk.
-
-        Args:
-            timeout: in seconds; None: the client's.
-
-        Raises:
-            PubsubError: as `Client.put`.
-        """
-        self._publisher.close_batch()
-        await self._run(self._held.current().puts.flush_topic(self._publisher.topic, timeout))
-
-    async def __aenter__(self) -> AsyncPublisher:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        try:
-            if kind is None:
-                await self.flush()
-            else:
-                with suppress(PubsubError):
-                    self._publisher.close_batch()
-        finally:
-            self._publisher.leave()
 
 
 class AsyncClient(AsyncTopicCalls):
@@ -154,6 +110,8 @@ class AsyncClient(AsyncTopicCalls):
         *,
         key: bytes = b"",
         headers: Headers | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -162,16 +120,17 @@ class AsyncClient(AsyncTopicCalls):
 
         After a cancellation the message is in doubt, as after a time-out, or was not put at all.
         """
-        if wait is True and transaction is None:
+        at_once = delay is None and deliver_at is None and transaction is None
+        if at_once and wait is True:
             # This put always waits. Without the pause, puts keep the order in which they began.
             return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
-        if wait is False and transaction is None:
+        if at_once and wait is False:
             await self._breathe()
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
-        metadata = metadata_of(key, headers)
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata))
+        more = *metadata_of(key, headers), delay, deliver_at
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
         return Ticket(row)
 
     async def put_many(
@@ -181,12 +140,14 @@ class AsyncClient(AsyncTopicCalls):
         *,
         keys: Sequence[bytes] = (),
         headers: Sequence[Headers | None] = (),
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
-        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
+        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(await self._run(flow))
 
     def publisher(

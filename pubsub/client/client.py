@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
@@ -81,6 +82,8 @@ class Client(SubscriberCalls, TopicCalls):
         *,
         key: bytes = b"",
         headers: Headers | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -93,6 +96,7 @@ class Client(SubscriberCalls, TopicCalls):
             key: message key, delivered as `Message.key`; b"": none.
             headers: names and values, delivered as `Message.headers`: at most MESSAGE_HEADERS_MAX names of 1-64
                 printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX bytes in all.
+            delay, deliver_at: seconds after the call, or a datetime with a time zone: deliver it then. At most 90 days.
             timeout: in seconds; None: the client's.
             transaction: put in the commit of this transaction; the call then returns at once.
             wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
@@ -110,14 +114,15 @@ class Client(SubscriberCalls, TopicCalls):
                 remedy for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
-        if wait is True and transaction is None:
+        at_once = delay is None and deliver_at is None and transaction is None
+        if at_once and wait is True:
             return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
-        if wait is False and transaction is None:
+        if at_once and wait is False:
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
-        metadata = metadata_of(key, headers)
-        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata))
+        more = *metadata_of(key, headers), delay, deliver_at
+        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
         return Ticket(row)
 
     def put_many(
@@ -127,6 +132,8 @@ class Client(SubscriberCalls, TopicCalls):
         *,
         keys: Sequence[bytes] = (),
         headers: Sequence[Headers | None] = (),
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -137,7 +144,7 @@ class Client(SubscriberCalls, TopicCalls):
             topic: as for `put`.
             bodies: one body for each message.
             keys, headers: empty, or one for each message: see `put`.
-            timeout, transaction, wait: as for `put`.
+            delay, deliver_at, timeout, transaction, wait: as for `put`; for all of them together.
 
         Returns:
             The messages' counters.
@@ -145,7 +152,7 @@ class Client(SubscriberCalls, TopicCalls):
         Raises:
             PubsubError: as `put`.
         """
-        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
+        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(self._run(flow))
 
     def publisher(

@@ -21,8 +21,11 @@ from pubsub import console
 from pubsub.client import letter_commands
 from pubsub.client.call_commands import add_to
 from pubsub.client.inputs import (
+    Delay,
+    DeliverAt,
     HeaderOption,
     KeyOption,
+    due_options,
     headers_of,
     message_of,
     opened_client,
@@ -256,12 +259,15 @@ def put(
     ] = False,
     header: HeaderOption = None,
     message_key: KeyOption = "",
+    delay: Delay = "",
+    deliver_at: DeliverAt = "",
     as_json: AsJson = False,
 ) -> None:
     """Put a file to TOPIC as one message.
 
     The command returns when the message is on the server's disk. --header and --message-key go with the message; with
-    --lines they go with each message. Example: echo hello | pubsub client bob put orders -.
+    --lines they go with each message. --delay and --deliver-at say when subscribers receive the message.
+    Example: echo hello | pubsub client bob put orders -.
 
     Exit code 5: no answer in time. The client keeps the message. The next put on TOPIC, or flush, sends it again, and
     the server stores it once. Exit code 130, with --lines: interrupted. The command prints how many lines were put.
@@ -271,17 +277,18 @@ def put(
     check_topic(topic)
     key, headers = os.fsencode(message_key), headers_of(header)
     encode_headers(headers)
+    due = due_options(delay, deliver_at)
     if lines:
         console.end_when_terminated()
         with source(path) as stream, opened_client(ctx, loaded, topic, new=True) as opened:
-            done, seconds = put_lines(opened, topic, stream, path, key, headers)
+            done, seconds = put_lines(opened, topic, stream, path, key, headers, due)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
         console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
         return
     with source(path) as stream, readable(path):
         body = message_of(stream)
     with opened_client(ctx, loaded, topic, new=True) as opened:
-        ticket = opened.put(topic, body, key=key, headers=headers)
+        ticket = opened.put(topic, body, key=key, headers=headers, deliver_at=due)
     if as_json:
         console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": ticket.counter})
 

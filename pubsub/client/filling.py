@@ -10,14 +10,14 @@ from pubsub.client.session import Session
 class Filling:
     """A batch that fills; `row` is its outbox row once it is there."""
 
-    __slots__ = ("_drafted", "bodies", "headers", "keys", "row", "size")
+    __slots__ = ("_drafted", "bodies", "due", "headers", "keys", "row", "size")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.keys: dict[int, bytes] = {}
         """Keys by index of the message, and likewise encoded headers, for messages that have any."""
         self.headers: dict[int, bytes] = {}
-        self.size = 0
+        self.size = self.due = 0
         self.row: Row | None = None
         self._drafted: list[Row] = []
 
@@ -31,7 +31,7 @@ class Filling:
             (self.row,) = self._drafted  # An exception came after the commit; the client is about to be closed.
             return
         chain = session.core.outbox.chain(topic)
-        contents = BatchContents(self.bodies, self._column(self.keys), self._column(self.headers))
+        contents = BatchContents(self.bodies, self._column(self.keys), self._column(self.headers), self.due)
         (self.row,) = session.accumulator.put(chain, (contents,), session.until(None), self._drafted)
 
     def moved(self, chain: Chain) -> bool:

@@ -9,6 +9,7 @@ import time
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from pubsub import console
+from pubsub.base.limits import DELAY_SECONDS_MAX
 from pubsub.client.interrupted import Interrupts
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
@@ -35,6 +37,43 @@ KeyOption = Annotated[
         "--message-key", metavar="TEXT", help="Key of the message, such as a customer number; subscribers receive it."
     ),
 ]
+
+Delay = Annotated[
+    str,
+    typer.Option("--delay", metavar="SECONDS", help="Deliver the message after so many seconds: 90, or 30m, 2h, 7d."),
+]
+DeliverAt = Annotated[
+    str,
+    typer.Option(
+        "--deliver-at", metavar="TIME", help="Deliver the message at this time, such as 2026-12-01T08:00:00Z."
+    ),
+]
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def due_options(delay: str, deliver_at: str) -> datetime | None:
+    """Return the moment of the delivery that the options ask for; None for at once.
+
+    Raises:
+        CallerError: an option cannot be read, or both are given.
+    """
+    if delay and deliver_at:
+        raise CallerError("--delay and --deliver-at both say when the message is due; give only one of them")
+    try:
+        if delay:
+            unit = _UNITS.get(delay[-1])
+            seconds = float(delay[:-1] if unit else delay) * (unit or 1)
+            if not 0 <= seconds <= DELAY_SECONDS_MAX:
+                raise CallerError(f"--delay {delay} is not between 0 and {DELAY_SECONDS_MAX // 86400}d")
+            return datetime.now(UTC) + timedelta(seconds=seconds) if seconds else None
+        moment = datetime.fromisoformat(deliver_at) if deliver_at else None
+    except ValueError:
+        given = f"--delay {delay}" if delay else f"--deliver-at {deliver_at}"
+        wanted = "a number of seconds, or one with s, m, h or d" if delay else "a time such as 2026-12-01T08:00:00Z"
+        raise CallerError(f"{given} is not {wanted}") from None
+    if moment is not None and moment.utcoffset() is None:
+        raise CallerError(f"--deliver-at {deliver_at} has no time zone; write {deliver_at}Z for UTC")
+    return moment
 
 
 def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
@@ -152,7 +191,13 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 def put_lines(
-    opened: Client, topic: str, stream: IO[bytes], path: Path, key: bytes, headers: Mapping[str, bytes]
+    opened: Client,
+    topic: str,
+    stream: IO[bytes],
+    path: Path,
+    key: bytes,
+    headers: Mapping[str, bytes],
+    deliver_at: datetime | None = None,
 ) -> tuple[int, float]:
     """Put each line with this key and these headers; return their number and the seconds taken.
 
@@ -171,7 +216,9 @@ def put_lines(
                         break
                     if publisher.crowded:
                         opened._run(publisher.room())
-                publisher.put(line[:-1] if line.endswith(b"\n") else line, key=key, headers=headers)
+                publisher.put(
+                    line[:-1] if line.endswith(b"\n") else line, key=key, headers=headers, deliver_at=deliver_at
+                )
                 done += 1
                 advance(len(line))
             with interrupts.waiting():

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, NoReturn
 from weakref import ref
 
@@ -27,6 +28,7 @@ from pubsub.client.arguments import (
     check_key,
     check_seconds,
 )
+from pubsub.client.due import STEP, due_time
 from pubsub.client.filling import BatchTicket, Filling
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
@@ -34,7 +36,7 @@ from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.protocol import batch_size
-from pubsub.protocol.batch import END_BYTES
+from pubsub.protocol.batch import DUE_BYTES, END_BYTES
 
 _NEVER: Final = float("inf")
 
@@ -155,7 +157,7 @@ class Publisher:
         self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
         self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)
         self._linger = settings.linger_seconds if linger is None else linger
-        self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
+        self._full = BATCH_BYTES_MAX - DUE_BYTES - batch_size(self._records, 0)
         self._tables = 2 * END_BYTES * self._records
         self._last = self._records - 1
         """Index of the last message of a batch; 0 if no put may take the short way."""
@@ -168,11 +170,20 @@ class Publisher:
         self._lingering = Lingering(self, calls)
         calls.session.timers.append(self._lingering)
 
-    def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
+    def put(
+        self,
+        body: bytes,
+        *,
+        key: bytes = b"",
+        headers: Headers | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> BatchTicket:
         """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Args:
-            body, key, headers: as for `Client.put`.
+            body, key, headers, deliver_at: as for `Client.put`.
+            delay: as for `Client.put`; rounded up to a tenth of a second, so that messages share batches.
 
         Returns:
             A light ticket. Its `done` is True once the message is on the server's disk.
@@ -185,7 +196,7 @@ class Publisher:
         # while it holds ours, so waiting for ours here would be a deadlock.
         if self._session.owner is not None:
             self._session.check_outside()
-        if headers is None and key is _NONE and type(body) is bytes:
+        if headers is None and key is _NONE and type(body) is bytes and delay is None and deliver_at is None:
             try:
                 with self._lock:
                     filling = self._filling
@@ -202,23 +213,34 @@ class Publisher:
         if self.crowded:  # Before the message is taken, so that a caller without room may put it once more.
             check_contents([body], [key], [headers])
             self._run(self.room())
-        return self.add(body, key, headers)
+        return self.add(body, key, headers, delay, deliver_at)
 
-    def add(self, body: bytes, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
+    def add(
+        self,
+        body: bytes,
+        key: bytes = b"",
+        headers: Headers | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> BatchTicket:
         """Put one message without waiting; the caller must check `crowded` first. Otherwise as `put`."""
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         self._held.current()
         self._session.check_outside()
         self._check_free()
-        return guarded(self._session, self._add, body, check_key(key), check_headers(headers))
+        due = due_time(delay, deliver_at, self._session.clock.wall(), STEP)
+        return guarded(self._session, self._add, body, check_key(key), check_headers(headers), due)
 
-    def _add(self, body: bytes, key: bytes, headers: bytes) -> BatchTicket:
+    def _add(self, body: bytes, key: bytes, headers: bytes, due: int) -> BatchTicket:
         size = len(body) + len(key) + len(headers)
         with self._lock:
             if self._closed:
                 raise self._inherited or CallerError(f"the publisher on {self.topic} is closed")
             filling = self._filling
+            if filling.due != due and filling.bodies:
+                self._close_batch()
+                filling = self._filling
             bodies = filling.bodies
             index = len(bodies)
             filling.size += size
@@ -230,6 +252,8 @@ class Publisher:
                 filling, index = self._filling, 0
                 bodies, filling.size = filling.bodies, size
             if not index:
+                filling.due = due
+                self._open_short_way()
                 self._lingering.filling = filling
                 self._deadline = self._calls.session.now + self._linger
             bodies.append(body)
@@ -288,7 +312,8 @@ class Publisher:
         self._open_short_way()
 
     def _open_short_way(self) -> None:
-        self._last = 0 if self._closed else self._records - 1
+        # A message without a due time must not join a delayed batch.
+        self._last = 0 if self._closed or self._filling.due else self._records - 1
 
     def deadline(self) -> float:
         """Return the time to send the open batch, on the monotonic clock."""

@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.errors import KeyRefused, NotAllowed
 from pubsub.messenger import Refusal
-from pubsub.protocol.messages import (
-    Configure,
-    Get,
-    Publish,
-    Read,
-    Report,
-    Settings,
-    Stage,
-    Status,
-    Subscribe,
-    Unsubscribe,
-    denial,
-)
+from pubsub.protocol.messages import Configure, Get, Read, Report, Settings, Status, Subscribe, Unsubscribe, denial
+from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
 
 if TYPE_CHECKING:

@@ -99,6 +99,12 @@ _RETAINED: Final = {
     "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
 }
 
+_DELAYED: Final = {
+    "delayed": "Messages of a topic that wait for their due time.",
+    "delayed_bytes": "Bytes of these messages.",
+    "overdue_seconds": "Seconds since the oldest of these messages was due; 0 if none is due.",
+}
+
 
 def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     yield GaugeMetricFamily("pubsub_topics", "Number of topics.", len(topics))
@@ -135,6 +141,7 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
                 family.add_metric([topic["topic"]], float(topic[name]))
     yield from families.values()
     yield from retained.values()
+    yield from _delayed(topics)
     yield oldest
     yield silent
     yield from _subscribers(topics)
@@ -147,6 +154,15 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     subscribers = sum(len(one["subscribers"] or ()) for one in topics)
     over.add_metric(["subscribers"], max(0, subscribers - METRICS_SUBSCRIBERS_MAX))
     yield over
+
+
+def _delayed(topics: list[dict[str, Any]]) -> Iterator[Any]:
+    for name, text in _DELAYED.items():
+        family = GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"])
+        for topic in topics[:METRICS_TOPICS_MAX]:
+            if topic.get("delayed"):
+                family.add_metric([topic["topic"]], float(topic[name] or 0))
+        yield family
 
 
 def _subscribers(topics: list[dict[str, Any]]) -> Iterator[Any]:

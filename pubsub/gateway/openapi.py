@@ -75,7 +75,12 @@ def _put() -> dict[str, Any]:
         "content": {"*/*": {}, "application/x-ndjson": {}, "application/jsonl": {}, MESSAGES: {}},
     }
     answers = {"201": _json("The messages are on the server's disk.", "Put"), **_problems(408, 409, 413, 415, 422)}
-    return _operation("putMessages", "Put messages.", answers, key, message_key, header, requestBody=bodies)
+    delay = _query("delay", "Seconds after which the messages are delivered, up to 90 days [0].", {"type": "number"})
+    moment = _query(
+        "deliver_at", "In place of delay, the time of the delivery.", {"type": "string", "format": "date-time"}
+    )
+    parameters = key, message_key, header, delay, moment
+    return _operation("putMessages", "Put messages.", answers, *parameters, requestBody=bodies)
 
 
 SEARCH: Final = (

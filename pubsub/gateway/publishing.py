@@ -118,6 +118,8 @@ class Lane:
         while self._waiting:
             put = self._waiting[0]
             size, records = size + put.size, records + put.count
+            if group and put.contents.due != group[0].contents.due:
+                break
             if group and (size > GROUP_BYTES_MAX or records > GROUP_RECORDS_MAX):
                 break
             self._waiting.popleft()
@@ -172,14 +174,18 @@ class Lane:
 
 
 def _joined(group: list[Put]) -> BatchContents:
-    """Return a group's messages as one sequence. If some messages have a key, the others get an empty one."""
+    """Return a group's messages, which have one due time, as one sequence.
+
+    If some messages have a key, the others get an empty one.
+    """
     if len(group) == 1:
         return group[0].contents
-    keyed, headed = (any(column) for column in zip(*[put.contents[1:] for put in group], strict=True))
+    keyed, headed = (any(column) for column in zip(*[put.contents[1:3] for put in group], strict=True))
     return BatchContents(
         [body for put in group for body in put.contents.bodies],
         [key for put in group for key in put.contents.keys or [b""] * put.count] if keyed else (),
         [block for put in group for block in put.contents.headers or [b""] * put.count] if headed else (),
+        group[0].contents.due,
     )
 
 
@@ -212,7 +218,7 @@ def _check(put: Put) -> None:
         raise Problem(
             "too-large", f"The messages are too large; the limit is {BODY_BYTES_MAX:,} bytes with keys and headers."
         )
-    columns = [column for column in put.contents if column]
+    columns = [column for column in (put.contents.bodies, put.contents.keys, put.contents.headers) if column]
     tables = END_BYTES * (len(columns) - 1)
     if batch_size(1, put.size + tables) > BATCH_BYTES_MAX:
         largest = max(map(sum, zip(*[map(len, column) for column in columns], strict=True)))

@@ -20,6 +20,7 @@ OLDEST_SECONDS_MAX: Final = 3600.0
 
 BACKLOG_SHARE_MAX: Final = 0.8
 """Share of a server's `backlog_bytes_max` above which the backlog of a topic is an alarm."""
+OVERDUE_SECONDS_MAX: Final = 30.0
 KEPT_SECONDS_MIN: Final = 3600.0
 """Age of the oldest stored message below which there is no alarm that a topic keeps more than its setting `keep`."""
 
@@ -48,6 +49,7 @@ def alarms(report: Facts) -> list[str]:
         *_backlogs(report["servers"]),
         *_oldest(topics),
         *_conflicts(topics),
+        *_overdue(topics),
         *_kept(topics),
         *_moves(report["moves"]),
     ]
@@ -119,6 +121,17 @@ def _conflicts(topics: list[Facts]) -> Iterator[str]:
         name = topic["topic"]
         yield f"topic {name}: its settings conflict, {both}; set them by pubsub topic set {name} keep=… drop=…"
     yield from _more(conflicts, "have conflicting settings")
+
+
+def _overdue(topics: list[Facts]) -> Iterator[str]:
+    late = [one for one in topics if (one.get("overdue_seconds") or 0) > OVERDUE_SECONDS_MAX]
+    for topic in nlargest(TOPICS_MAX, late, key=lambda one: one["overdue_seconds"]):
+        text = f"topic {topic['topic']}: a delayed message is overdue for {words(topic['overdue_seconds'])}"
+        if topic.get("sole_owner"):
+            yield f"{text}; check the disk and the log of its server"
+        else:
+            yield f"{text}; it goes when every proxy knows one owner: start the proxies and servers that are away"
+    yield from _more(late, "have overdue delayed messages")
 
 
 def _kept(topics: list[Facts]) -> Iterator[str]:

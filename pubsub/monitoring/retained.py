@@ -1,7 +1,7 @@
-"""What topics keep by their settings, in the report of a cluster.
+"""What topics keep by their settings, and the delayed messages that they hold, in the report of a cluster.
 
-Each topic has the fields of `pubsub.server.requests.kept`. They are null if the topic's server does not answer, or has
-a release without settings.
+Each topic has the fields of `pubsub.server.requests.kept` and `pubsub.server.requests.overdue`. They are null if the
+topic's server does not answer, or has a release without them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ FIELDS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "kept_bytes": lambda one, other: one + other,
     "oldest_stored_seconds": max,
     "not_let_go": lambda one, other: one or other,
+    "delayed": lambda one, other: one + other,
+    "delayed_bytes": lambda one, other: one + other,
+    "overdue_seconds": max,
 }
 """By field: the value of a topic that two servers hold, from their two values."""
 

@@ -13,18 +13,17 @@ from pubsub.protocol.messages import (
     Operate,
     Outcome,
     Periodic,
-    Publish,
     Put,
     Read,
     Report,
     Settings,
-    Stage,
     Status,
     Subscribe,
     Unsubscribe,
 )
 from pubsub.protocol.names import Position, check_id, check_new_topic, check_topic, format_position, parse_position
 from pubsub.protocol.records import Records, RecordsBuilder, Run
+from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.transfers import Merge, Owners, Transfer
 
 __all__ = [

@@ -3,10 +3,14 @@
     format 1 byte | flags 1 byte | reserved 2 bytes | count 4 bytes | count x end offset (4 bytes) | the records' bytes
     if the flag KEYED is set, after it: count x end offset of a key (4 bytes) | the keys' bytes
     if the flag HEADED is set, after that: count x end offset of a message's headers (4 bytes) | the headers' bytes
+    if the flag DUE is set, at the end: due time 8 bytes, microseconds since 1970
+    if the flag DELAYED is set, at the end: publisher | counter of the first record 8 bytes | bytes of publisher 2 bytes
 
 All numbers are little-endian. An end is counted from the start of the records' bytes, so record k is
 data[end[k-1]:end[k]]. Keys and headers (`headers`) have the same form, and an empty one is none. A batch with an
-unknown flag is refused. The message's header has the CRC-32 of the batch (docs/explanation/batches.md, *Batches*).
+unknown flag is refused, so an earlier release never delivers a delayed batch early. A put may have DUE, and no other
+batch may. A server replaces it by DELAYED when it appends the batch under another publisher. The message's header has
+the CRC-32 of the batch (docs/explanation/batches.md, *Batches*).
 
 The rules are those of docs/explanation/batches.md, B1 and B3.
 """
@@ -15,13 +19,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Final
 from zlib import crc32
 
-from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, NUMBER_MAX, ORIGIN_BYTES_MAX
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.protocol.headers import decode_headers
+from pubsub.protocol.names import is_publisher
 
 Buffer = bytes | memoryview
 
@@ -36,6 +42,13 @@ KEYED: Final = 1
 """The flag of a batch with keys."""
 HEADED: Final = 2
 """The flag of a batch with headers."""
+DUE: Final = 4
+"""The flag of a put that waits for a time."""
+DELAYED: Final = 8
+"""The flag of a batch that was delayed: it names its publisher, because it is stored under another one."""
+_DUE: Final = struct.Struct("<Q")
+DUE_BYTES: Final = _DUE.size
+_ORIGIN: Final = struct.Struct("<QH")
 
 Table = tuple[tuple[int, ...], int]
 """The end of each key (or of each record's headers), and the start of the first in the batch; () and 0 for none."""
@@ -48,13 +61,16 @@ def batch_size(records: int, data_bytes: int) -> int:
     return HEAD_BYTES + END_BYTES * records + data_bytes
 
 
-def encode_batch(bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: Sequence[bytes] = ()) -> bytes:
+def encode_batch(
+    bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: Sequence[bytes] = (), due: int = 0
+) -> bytes:
     """Encode records as one batch.
 
     Args:
         bodies: 1 to BATCH_RECORDS_MAX records, together at most BATCH_BYTES_MAX bytes with their table.
         keys: none, or one for each record.
         headers: none, or one block for each record, as `encode_headers` returns it.
+        due: the time before which no subscriber may receive it (microseconds since 1970); 0: none.
 
     Raises:
         TooLarge: there are too many records or bytes, or no record.
@@ -71,6 +87,10 @@ def encode_batch(bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: S
     if keys or headers:
         flags, behind = _tables_behind(keys, headers, count)
         size += sum(map(len, behind))
+    if due:
+        flags |= DUE
+        size += _DUE.size
+        behind = (*behind, _DUE.pack(due))
     if size > BATCH_BYTES_MAX:
         raise TooLarge("batch", size, BATCH_BYTES_MAX, "BATCH_BYTES_MAX")
     return b"".join((_HEAD.pack(FORMAT, flags, 0, count), struct.pack(f"<{count}I", *ends), *bodies, *behind))
@@ -85,6 +105,30 @@ def _tables_behind(keys: Sequence[bytes], headers: Sequence[bytes], count: int) 
             flags |= flag
             parts += (struct.pack(f"<{count}I", *accumulate(map(len, values))), *values)
     return flags, parts
+
+
+def due_of(body: Buffer) -> int:
+    """Return the due time of a put (microseconds since 1970); 0 if it has none. The batch may be malformed."""
+    if len(body) < HEAD_BYTES + _DUE.size or not body[1] & DUE:
+        return 0
+    (due,) = _DUE.unpack_from(body, len(body) - _DUE.size)
+    return int(due)
+
+
+def with_origin(body: Buffer, publisher: str, counter: int) -> bytes:
+    """Return a checked put as it is appended when it is due: with its publisher and counter, and no due time."""
+    name, stop = publisher.encode("ascii"), len(body) - (_DUE.size if body[1] & DUE else 0)
+    head = bytes((body[0], body[1] & ~DUE | DELAYED))
+    return b"".join((head, body[2:stop], name, _ORIGIN.pack(counter, len(name))))
+
+
+def origin_of(body: Buffer) -> tuple[str, int] | None:
+    """Return the publisher and the first counter under which a checked batch was put; None if it was not delayed."""
+    if not body[1] & DELAYED:
+        return None
+    stop = len(body) - _ORIGIN.size
+    counter, size = _ORIGIN.unpack_from(body, stop)
+    return bytes(body[stop - size : stop]).decode("ascii"), counter
 
 
 def batch_count(body: Buffer) -> int:
@@ -103,8 +147,11 @@ def data_start(records: int) -> int:
     return HEAD_BYTES + END_BYTES * records
 
 
-def check_batch(body: Buffer, count: int, checksum: int) -> None:
+def check_batch(body: Buffer, count: int, checksum: int, *, delays: int = 0) -> None:
     """Check that `body` is a batch of `count` records with this CRC-32.
+
+    Args:
+        delays: DUE for a put, which may have a due time; DELAYED for a batch of a log; 0: neither.
 
     Raises:
         DecodeError: it is not; the text has the reason.
@@ -112,10 +159,10 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
     size = len(body)
     if size < HEAD_BYTES:
         raise DecodeError("batch shorter than its head")
-    if size > BATCH_BYTES_MAX:
+    if size > BATCH_BYTES_MAX + (ORIGIN_BYTES_MAX if delays & DELAYED else 0):
         raise DecodeError(f"batch of {size} bytes, above {BATCH_BYTES_MAX}")
     version, flags, reserved, held = _HEAD.unpack_from(body)
-    if version != FORMAT or flags & ~(KEYED | HEADED) or reserved:
+    if version != FORMAT or flags & ~(KEYED | HEADED | delays) or reserved:
         raise DecodeError(f"batch format {version} with flags {flags:#x} is not known")
     if held != count or not 0 < count <= BATCH_RECORDS_MAX:
         raise DecodeError(f"batch of {held} records, but the header announces {count}")
@@ -130,11 +177,25 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
         if list(ends) != sorted(ends):
             raise DecodeError("table of ends is not in order")
     if flags:
+        if flags & DUE:
+            size -= _DUE.size
+        elif flags & DELAYED:
+            size = _checked_origin(body)
         last = _checked_behind(body, flags, start + last, count) - start
     if start + last != size:
         raise DecodeError(f"batch of {size} bytes whose table ends at {start + last}")
     if crc32(body) != checksum:
         raise DecodeError("checksum does not match the batch")
+
+
+def _checked_origin(body: Buffer) -> int:
+    """Check the publisher at the end of a delayed batch, and return the bytes of the batch before it."""
+    with suppress(struct.error, UnicodeDecodeError):
+        publisher, counter = origin_of(body) or ("", 0)
+        size = len(body) - _ORIGIN.size - len(publisher)
+        if is_publisher(publisher) and 0 < counter <= NUMBER_MAX and size >= HEAD_BYTES:
+            return size
+    raise DecodeError("delayed batch does not name its publisher")
 
 
 def _checked_behind(body: Buffer, flags: int, place: int, count: int) -> int:
@@ -143,7 +204,7 @@ def _checked_behind(body: Buffer, flags: int, place: int, count: int) -> int:
         place += _checked_table(body, place, count, "keys")
     if flags & HEADED:
         headers, place = place, place + _checked_table(body, place, count, "headers")
-        if place == len(body):  # Otherwise the caller refuses the batch, and the bytes may be missing.
+        if place <= len(body):  # Otherwise the caller refuses the batch, and the bytes may be missing.
             _check_headers(body, headers, count)
     return place
 

@@ -22,6 +22,11 @@ HEX: Final = "[0-9a-f]{16}"
 ID: Final = rf"(?!\.\.?(?![A-Za-z0-9._-]))[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}"
 """Pattern of the ID of a client, server or proxy; `.` and `..` do not match."""
 _ID: Final = re.compile(ID)
+DELAY: Final = "%delay"
+"""Stands for the client in the publisher of a log's delayed messages. No client has this ID."""
+PUBLISHER: Final = rf"(?:{ID}|{DELAY})/{HEX}"
+"""Pattern of a publisher."""
+_PUBLISHER: Final = re.compile(PUBLISHER)
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _SERVICE: Final = "$calls."
@@ -41,6 +46,16 @@ def is_id(text: str) -> bool:
 def is_topic(text: str) -> bool:
     """Return whether `text` is a valid topic."""
     return _TOPIC.fullmatch(text) is not None
+
+
+def is_publisher(text: str) -> bool:
+    """Return whether `text` is a publisher: `client ID/store ID`, or that of a log's delayed messages."""
+    return _PUBLISHER.fullmatch(text) is not None
+
+
+def delay_publisher(log: str) -> str:
+    """Return the publisher under which the delayed messages of a log are appended."""
+    return f"{DELAY}/{log}"
 
 
 def is_hex(text: str) -> bool:

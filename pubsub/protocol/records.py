@@ -7,6 +7,7 @@ batch, whatever the number of records, and ten thousand small puts become one bo
     format, flags, reserved | runs, records, logs, publishers (4 bytes each) | bytes of the name table (4)
     names: log IDs, then publishers, each ended by a line feed
     columns, `runs` entries each: offset 8, counter 8, stamp 8, base 8 (signed), begin 4, records 4, log 4, publisher 4
+    if the flag DELAYED is set, two more columns: counter 8, publisher 4, under which the run was put; 0: the same ones
     ends: `records` entries of 4 bytes          | the records' bytes
     between the two if the flag KEYED is set: ends of keys, `records` entries of 4 bytes | the keys' bytes
     and after that if the flag HEADED is set: ends of headers, as many entries | the headers' bytes (`headers`)
@@ -26,8 +27,19 @@ from typing import Final, NamedTuple
 
 from pubsub.base.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, HEADED, KEYED, Buffer, Table, batch_tables, data_start
-from pubsub.protocol.names import Position, is_hex, is_id
+from pubsub.protocol.batch import (
+    DELAYED,
+    END_BYTES,
+    HEAD_BYTES,
+    HEADED,
+    KEYED,
+    Buffer,
+    Table,
+    batch_tables,
+    data_start,
+    origin_of,
+)
+from pubsub.protocol.names import Position, is_hex, is_publisher
 
 FORMAT: Final = 2
 _HEAD: Final = struct.Struct("<BBHIIIII")
@@ -47,6 +59,8 @@ class Run:
         begin: the start of the first record there.
         keys: one for each record; empty if no record of the answer has a key.
         headers: the headers of each record as bytes (`decode_headers`); empty if no record of the answer has any.
+        put_by, put_as: for delayed records, the publisher that put them, and the counter of the first one; "" and 0 for
+            others. `publisher` and `counter` are then those of the log's delayed records, which recognise repeats.
     """
 
     log: str
@@ -58,6 +72,8 @@ class Run:
     ends: Sequence[int]
     keys: Sequence[bytes] = ()
     headers: Sequence[bytes] = ()
+    put_by: str = ""
+    put_as: int = 0
 
     @property
     def last(self) -> Position:
@@ -110,6 +126,8 @@ class RecordsBuilder:
         self._ends: list[Buffer] = []
         self._data: list[Buffer] = []
         self._keys, self._headers = _Metadata(), _Metadata()
+        self._origins: dict[int, tuple[int, int]] = {}
+        """By run, the counter under which it was put, and the number of the publisher plus 1."""
 
     @property
     def size(self) -> int:
@@ -133,6 +151,10 @@ class RecordsBuilder:
         skipped = struct.unpack_from("<I", batch, HEAD_BYTES + END_BYTES * (first - 1))[0] if first else 0
         (upto,) = struct.unpack_from("<I", batch, HEAD_BYTES + END_BYTES * (stop - 1))
         begin = self.data_bytes
+        if flags & DELAYED and (origin := origin_of(batch)) is not None:
+            name, its = origin
+            number = self._publishers.setdefault(name, len(self._publishers)) + 1
+            self._origins[len(self._columns[0])] = its + first, number
         row = (
             offset,
             counter,
@@ -159,11 +181,14 @@ class RecordsBuilder:
         keys, headers = self._keys.joined(self.records), self._headers.joined(self.records)
         names = "".join(f"{name}\n" for name in (*self._logs, *self._publishers)).encode("ascii")
         runs = len(self._columns[0])
-        flags = (KEYED if keys else 0) | (HEADED if headers else 0)
+        flags = (KEYED if keys else 0) | (HEADED if headers else 0) | (DELAYED if self._origins else 0)
         logs, publishers = len(self._logs), len(self._publishers)
         head = _HEAD.pack(FORMAT, flags, 0, runs, self.records, logs, publishers, len(names))
         formats = ("Q", "Q", "Q", "q", "I", "I", "I", "I")
         columns = [struct.pack(f"<{runs}{f}", *c) for f, c in zip(formats, self._columns, strict=True)]
+        if self._origins:
+            origins = [self._origins.get(run, (0, 0)) for run in range(runs)]
+            columns += [struct.pack(f"<{runs}{f}", *c) for f, c in zip("QI", zip(*origins, strict=True), strict=True)]
         return b"".join((head, names, *columns, *self._ends, *keys, *headers, *self._data))
 
 
@@ -178,6 +203,7 @@ class Tables(NamedTuple):
         data_at: start of the records' bytes.
         keys_at, keys_stop: start and end of the keys' bytes, after the table of their ends; 0: there are none.
         headers_at: start of the headers' bytes, which end at `data_at`; 0: there are none.
+        origins: for each run, the counter under which it was put, and the publisher plus 1; empty: no run was delayed.
     """
 
     records: int
@@ -189,6 +215,7 @@ class Tables(NamedTuple):
     keys_at: int = 0
     keys_stop: int = 0
     headers_at: int = 0
+    origins: Sequence[tuple[int, int]] = ()
 
 
 def read_tables(body: bytes) -> Tables:
@@ -200,12 +227,16 @@ def read_tables(body: bytes) -> Tables:
     if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
         raise DecodeError(f"records in {len(body)} bytes")
     version, flags, reserved, runs, count, logs, publishers, name_bytes = _HEAD.unpack_from(body)
-    if version != FORMAT or flags & ~(KEYED | HEADED) or reserved:
+    if version != FORMAT or flags & ~(KEYED | HEADED | DELAYED) or reserved:
         raise DecodeError(f"records format {version} with flags {flags:#x} is not known")
-    if not (0 < runs <= count <= BATCH_RECORDS_MAX and 0 < logs <= runs and 0 < publishers <= runs):
+    if not (
+        0 < runs <= count <= BATCH_RECORDS_MAX
+        and 0 < logs <= runs
+        and 0 < publishers <= runs * (2 if flags & DELAYED else 1)
+    ):
         raise DecodeError(f"{count} records in {runs} runs")
     place = _HEAD.size + name_bytes
-    ends_at = place + 48 * runs
+    ends_at = place + (60 if flags & DELAYED else 48) * runs
     data_at = ends_at + END_BYTES * count
     keys_at = keys_stop = headers_at = 0
     if flags & KEYED:
@@ -220,7 +251,11 @@ def read_tables(body: bytes) -> Tables:
     for code, width in (("Q", 8), ("Q", 8), ("Q", 8), ("q", 8), ("I", 4), ("I", 4), ("I", 4), ("I", 4)):
         columns.append(struct.unpack_from(f"<{runs}{code}", body, place))
         place += width * runs
-    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at, keys_at, keys_stop, headers_at)
+    origins: list[tuple[int, int]] = []
+    if flags & DELAYED:
+        counters = struct.unpack_from(f"<{runs}Q", body, place)
+        origins = list(zip(counters, struct.unpack_from(f"<{runs}I", body, place + 8 * runs), strict=True))
+    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at, keys_at, keys_stop, headers_at, origins)
 
 
 def _metadata(body: bytes, place: int, count: int) -> tuple[int, int]:
@@ -266,6 +301,11 @@ class Records:
         self.count, self.size, self.data = tables.records, len(body) - tables.data_at, body
         ends = struct.unpack_from(f"<{tables.records}I", body, tables.ends_at)
         self.runs = self._split(tables, ends)
+        for run, (counter, number) in zip(self.runs, tables.origins, strict=False):
+            if number > len(tables.publishers) or counter > NUMBER_MAX - len(run.ends):
+                raise DecodeError("a run of delayed records points outside its tables")
+            if number:
+                run.put_by, run.put_as = tables.publishers[number - 1], counter
         if tables.keys_at:
             for run, values in self._metadata(body, tables.keys_at, tables.keys_stop, "keys"):
                 run.keys = values
@@ -322,7 +362,6 @@ def check_publisher(name: str) -> str:
     Raises:
         DecodeError: it is none.
     """
-    sender, slash, store = name.partition("/")
-    if not slash or not is_id(sender) or not is_hex(store):
+    if not is_publisher(name):
         raise DecodeError(f"not a publisher: {name[:90]!r}")
     return name

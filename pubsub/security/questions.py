@@ -15,6 +15,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.codec import END
+from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import Operation
 
@@ -84,7 +85,7 @@ def _name(rest: bytes) -> str | None:
 
 def question_of(message: m.Message) -> Question:
     """Return the right that a decoded message needs."""
-    if isinstance(message, m.Put | m.Stage | m.Publish):
+    if isinstance(message, m.Put | Stage | Publish):
         return Question(Operation.PUT, message.sender, message.topic)
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
         return Question(Operation.GET, message.sender, message.topic, message.name)

@@ -38,18 +38,18 @@ from pubsub.protocol.messages import (
     Read,
     Report,
     Settings,
-    Stage,
     Status,
     Subscribe,
     Unsubscribe,
 )
 from pubsub.protocol.names import is_hex, parse_endpoint
+from pubsub.protocol.sinks import Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
-from pubsub.server.ownership.sole_owner import Compacting, SoleOwner, Trimming
+from pubsub.server.ownership.sole_owner import Compacting, Delivering, SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
@@ -72,6 +72,7 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.backlog_limit import BacklogLimit
+from pubsub.server.upkeep.delays import Delays
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
 
@@ -105,14 +106,17 @@ class ServerCore:
         leftovers = loaded.discarded, loaded.unused_watermarks
         self.retention = Retention(state, self.sole_owner, *leftovers, now, self.proxies.trusts_ages)
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
-        self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, random)
+        self.backlogs = BacklogLimit(state)
+        self.delays = Delays(state, self.sole_owner, self.retention, self.backlogs, loaded.discarded_shelves, now)
+        self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, self.delays, random)
         self.quarantine = Quarantine(state, self.retention, self.moves)
         self.abandoned = Abandoned(
             state, self.proxies, self.contested, self.sole_owner, self.retention, self.moves, self.quarantine
         )
         self.admission = Admission(state, self.proxies)
-        self.backlogs = BacklogLimit(state)
-        self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
+        self.puts = Puts(
+            state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned, self.delays
+        )
         self.replays = Replays()
         trusts_ages = self.proxies.trusts_ages
         self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays, trusts_ages)
@@ -212,6 +216,8 @@ class ServerCore:
                 self.retention.decided(operation, sole, now)
             elif isinstance(operation, Compacting):
                 self.retention.compaction.decided(operation, sole, now)
+            elif isinstance(operation, Delivering):
+                self.delays.decided(operation.topic, sole, now)
             elif sole:
                 self._dispatch(operation.origin, operation.request, now, sole_owner=True)
             else:
@@ -314,6 +320,7 @@ class ServerCore:
             state.count_change = state.count_change or announcing
         state.uncommitted.rows += self.retention.tick(now)
         state.uncommitted.rows += self.staging.tick(now)
+        state.uncommitted.rows += self.delays.tick(now)
         self.backlogs.tick(now)
 
     def deadline(self) -> float:
@@ -328,6 +335,7 @@ class ServerCore:
             self.moves.deadline(),
             self.reads.deadline(),
             self.staging.deadline(),
+            self.delays.deadline(),
             self.backlogs.deadline(),
         )
 
@@ -399,6 +407,7 @@ class ServerCore:
         self.moves.reverted(now)
         self.retention.pause(now, touched)
         self.staging.pause(now)
+        self.delays.pause(now, touched)
         self.state.replies.retry(outcome, reason)
 
 

@@ -237,7 +237,7 @@ class GroupCommit:
         """
         core, change = self.core, self.store.failed()
         topic = None if change is None else core.state.topic_of(change)
-        if topic is None and core.moves.receiving.brings(getattr(change, "log", 0)):
+        if topic is None and core.moves.receiving.brings(getattr(change, "log", 0), getattr(change, "shelf", 0)):
             _log.error("data from another server is rejected: %s", error)
         elif topic is None or core.state.is_held_back(topic.name):
             raise error

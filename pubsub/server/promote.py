@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import SystemClock, valid_wall
+from pubsub.base.clock import MICROSECONDS, SystemClock, valid_wall
 from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, NotNow, Unavailable
@@ -118,7 +118,7 @@ def _promote(
         keep_entry(disk.store, entry)
     disk.stream.reset(entry)
     with disk.lock:
-        restored = end_logs(disk.store)
+        restored = end_logs(disk.store, int(clock.wall() * MICROSECONDS))
     local.keep(member=member, registered=True, lost=False)
     ask(promotion.accept(), promotion)
     if not promotion.done:

@@ -73,6 +73,9 @@ def _batch(topic: str, body: bytes, tables: Tables, headers: bool) -> pa.RecordB
     offsets, counters, stamps, bases, _, sizes, logs, publishers = tables.columns
     if sum(sizes) != tables.records:
         raise DecodeError("runs do not add up to the records announced")
+    if tables.origins:  # Delayed records belong to the publisher that put them.
+        counters = tuple(put or own for (put, _), own in zip(tables.origins, counters, strict=True))
+        publishers = tuple(by - 1 if by else own for (_, by), own in zip(tables.origins, publishers, strict=True))
     offset, counter = array("q"), array("q")
     for first, number, size in zip(offsets, counters, sizes, strict=True):
         offset.extend(range(first, first + size))

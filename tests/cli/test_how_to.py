@@ -98,6 +98,19 @@ def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
     assert "\n7d never False\ntopic orders has other settings meanwhile" in found
 
 
+def test_messages_are_delayed(tmp_path: Path) -> None:
+    lines = [line for line in commands("delay-messages.md") if not line.startswith("pubsub down")]
+    (program,) = re.findall(
+        r"^```python\n(.*?)^```$", (PAGES / "delay-messages.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "later.py").write_text(program)
+    lines += [f"{sys.executable} later.py", "pubsub status --json", "pubsub status"]
+    found = typed(tmp_path, lines, "cluster")
+    assert "tea" in found
+    assert '"delayed": 5' in found
+    assert "Topics with delayed messages" in found
+
+
 def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
     text = (PAGES / "manage-topics.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

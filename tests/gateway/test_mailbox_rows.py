@@ -95,7 +95,7 @@ def test_letters_before_a_time_are_purged_and_no_waiting_message(file: File) -> 
     rows.dead_letter(mailbox(file), 1, "status 502", 12.5)
     rows.dead_letter(mailbox(file), 2, "status 502", 13.0)
     assert (rows.purge(mailbox(file), 12.4), rows.purge(mailbox(file), 12.5)) == (0, 1)
-    assert file.read("SELECT number FROM gateway_mail ORDER BY number") == [(2,), (3,)]
+    assert file.query("SELECT number FROM gateway_mail ORDER BY number") == [(2,), (3,)]
 
 
 def test_an_answer_with_large_dead_letters_is_bounded_and_has_at_least_one(file: File) -> None:

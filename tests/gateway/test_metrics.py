@@ -54,6 +54,19 @@ def test_a_topic_with_settings_has_their_figures_and_another_one_has_no_line() -
     }
 
 
+def test_a_topic_with_delayed_messages_has_their_figures_and_another_one_has_no_line() -> None:
+    (plain,) = REPORT["topics"]
+    delayed = {"topic": "later", "delayed": 3, "delayed_bytes": 40, "overdue_seconds": None}
+    found = samples(exposition(Requests(), Facts({}, {}, REPORT | {"topics": [plain, plain | delayed]})))
+    names = ("delayed", "delayed_bytes", "overdue_seconds")
+    lines = {key: value for key, value in found.items() if key[0].removeprefix("pubsub_topic_") in names}
+    assert lines == {
+        ("pubsub_topic_delayed", ("later",)): 3,
+        ("pubsub_topic_delayed_bytes", ("later",)): 40,
+        ("pubsub_topic_overdue_seconds", ("later",)): 0,
+    }
+
+
 def test_topics_and_subscribers_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "METRICS_TOPICS_MAX", 2)
     monkeypatch.setattr(metrics, "METRICS_SUBSCRIBERS_MAX", 4)

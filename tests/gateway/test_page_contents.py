@@ -94,7 +94,7 @@ def test_a_user_without_the_right_to_operate_has_no_buttons_and_is_refused(
     path, tokens = tokens_of(tmp_path, looker="status put=* get=mine", ops="operate put=* get=*")
     with Gateway(cluster, tmp_path / "data", "--tokens", str(path), token=tokens["ops"]) as gateway:
         gateway.subscribe("theirs", "s")
-        for user, buttons, told in (("looker", 0, "This token may not receive theirs;"), ("ops", 1, "0 messages")):
+        for user, buttons, told in (("looker", 0, "This token may not receive theirs;"), ("ops", 2, "0 messages")):
             browser.go(f"{gateway.url}/livez")  # The page is left, and with it what it knows.
             browser.run("sessionStorage.setItem('token', arguments[0])", tokens[user])
             browser.go(f"{gateway.url}/#/topics/theirs")

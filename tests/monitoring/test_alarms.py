@@ -88,6 +88,20 @@ def test_a_topic_that_holds_messages_of_twice_its_keep_is_one_and_says_why(reaso
     assert found == f"topic t: its oldest message is 4 h 0 min old, and keep is 2h; {text}"
 
 
+@pytest.mark.parametrize(
+    ("owned", "text"),
+    [
+        (True, "check the disk and the log of its server"),
+        (False, "it goes when every proxy knows one owner: start the proxies and servers that are away"),
+    ],
+)
+def test_an_overdue_delayed_message_causes_an_alarm_that_says_why(owned: bool, text: str) -> None:
+    late = topic("t", None) | {"delayed": 2, "overdue_seconds": 90.0, "sole_owner": owned}
+    assert alarms(report(topics=[late, topic("u", None) | {"delayed": 1, "overdue_seconds": 30.0}])) == [
+        f"topic t: a delayed message is overdue for 1 min 30 s; {text}"
+    ]
+
+
 def test_a_server_with_a_clock_that_is_ahead_is_one() -> None:
     def server(name: str, trusts: bool, ahead: float | None) -> dict[str, Any]:
         return {"id": name, "report": process(500 * MIB, trusts_ages=trusts, clock_ahead_seconds=ahead)}

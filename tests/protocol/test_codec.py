@@ -65,6 +65,8 @@ def views(draw):
 register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
 starts = st.sampled_from(["earliest", "latest", "last:1", "last:10000", 0, 7, (16 * "a", 1)])
 entries = st.builds(EntryId, numbers, numbers)
+ranges = {"sender": ids, "topic": topics, "after": positions, "until": positions, "name": names, "history": maybe}
+bounds = {"records_max": numbers, "bytes_max": numbers, "start": starts, "before": numbers, "times": flags}
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Entries: {
         **member,
@@ -134,21 +136,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         wait_ms=numbers,
         name=names,
     ),
-    Read: dict(
-        sender=ids,
-        topic=topics,
-        after=positions,
-        until=positions,
-        name=names,
-        records_max=numbers,
-        bytes_max=numbers,
-        **history,
-        start=starts,
-        before=numbers,
-        times=flags,
-        history=maybe,
-        tombstones=numbers,
-    ),
+    Read: dict(**ranges, **bounds, **history, tombstones=numbers),
     Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
     Publish: dict(**sink, stages=stage_maps),
     Put: dict(

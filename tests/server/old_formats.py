@@ -87,7 +87,9 @@ def make_old_store(directory: Path, source: Path, version: int, *, later: bool =
                 db.execute(statement)
             for table, rows in tables.items():
                 old = OLD_TABLES.get(table, table)
-                if table == "topic_settings" or (not later and not rows and old in {"rival", "aside"}):
+                if table in {"topic_settings", "delayed", "shelf"} or (
+                    not later and not rows and old in {"rival", "aside"}
+                ):
                     continue
                 for row in rows:
                     values = _old_log(row) if table == "log" else row

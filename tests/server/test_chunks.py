@@ -22,6 +22,8 @@ from pubsub.server.moves.chunks import (
     Batches,
     BatchRow,
     Configured,
+    DelayedRow,
+    DelayedRows,
     Described,
     Last,
     LogRow,
@@ -41,6 +43,7 @@ from pubsub.server.moves.chunks import (
     read,
 )
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
@@ -66,6 +69,7 @@ CHUNKED: list[Part] = [
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
     Configured(SETTINGS),
     Removed(REMOVAL, {A: PARTS}),
+    DelayedRows([DelayedRow(20, ALICE, 3, 2, 5, b"{\n}"), DelayedRow(21, ALICE, 5, 1, 5, b"")]),
     Ordered(A),
     Purged({A: Places(5, 4), B: Places(2)}),
 ]
@@ -88,7 +92,7 @@ def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> No
         store.apply(FULL)
     topic = full_topic()
     del topic.subscriptions["@job"]  # The topic had none yet.
-    topic.settings = DEFAULTS  # And no settings.
+    topic.settings, topic.delayed = DEFAULTS, Delayed()  # And no settings, and nothing waited.
     topic.purged.clear()
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
@@ -217,7 +221,7 @@ def test_the_parts_of_a_chunk_are_limited(part: int, form: int, monkeypatch: pyt
     for low, high in ((10, True), (1_000, False)):
         monkeypatch.setattr(module, "LINE_BYTES_MAX", low)
         assert is_refused(DATA[form][part]) is high
-    body = bytes(module.BATCH_BYTES_MAX + 1)
+    body = bytes(module.BATCH_BYTES_MAX + module.ORIGIN_BYTES_MAX + 1)
     assert is_refused(encode(Batches(A, [BatchRow(1, 2, ALICE, 3, 9, 5, 0, body)]), form))
     assert is_refused(encode(Staged(ALICE, 3, "try", 8, [PieceRow(0, 1, 5, body)]), form))
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 200)

@@ -48,7 +48,18 @@ def shown() -> Iterator[tuple[str, Commit]]:
     for change in CHANGES:
         for name, each in (("", change), *variants(change)):
             yield f"{type(change).__name__}.{name}".rstrip("."), Commit(7, 3, [each, c.LogUsedUp(9), each])
-    later = c.SettingsChanged | c.RemovalChanged | c.LogCompacted | c.BatchKept | c.OrderChanged | c.TopicPurged
+    later = (
+        c.SettingsChanged
+        | c.RemovalChanged
+        | c.LogCompacted
+        | c.BatchKept
+        | c.OrderChanged
+        | c.TopicPurged
+        | c.DelayedKept
+        | c.DelayedGone
+        | c.ShelfMerged
+        | c.ShelfDiscarded
+    )
     first = [change for change in CHANGES if not isinstance(change, later)]  # Of the first release.
     yield from (("all", Commit(7, 3, first)), ("none", Commit(7, 3, [])), ("bodies", Commit(7, 3, BODIES)))
 

@@ -8,19 +8,22 @@ from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, get_args
+from zlib import crc32
 
 import pytest
 from msgspec import structs
 
 from pubsub.base.limits import OFFSET_MAX
+from pubsub.protocol import encode_batch
 from pubsub.protocol.topic_settings import Amount
-from pubsub.server.moves.chunks import Batches, Moving, PieceRow, Staged, chunks, read
+from pubsub.server.moves.chunks import Batches, DelayedRow, DelayedRows, Moving, PieceRow, Staged, chunks, read
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.compacted import Thinned
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delayed import Waiting, delayed_of
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
@@ -36,6 +39,7 @@ from tests.fields import other, unshown, variants
 A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
 PUBLISHERS = ["", f"alice/{A}", f"carol/{B}"]
 BODY = b"x" * 8
+SOONER, LATER = (encode_batch((b"one", b"two"), due=due) for due in (19, 20))
 
 BASE: list[c.Change] = [
     c.PublisherSeen(1, PUBLISHERS[1]),
@@ -60,6 +64,8 @@ BASE: list[c.Change] = [
     *(c.StageOpened(stage, 0 if stage == 4 else 1, 1, stage, "try", 7) for stage in (1, 2, 4, 5)),
     *(c.PieceStaged(stage, stage * 10 + piece, piece, 1, 5, 7, BODY) for stage in (1, 2, 4, 5) for piece in (1, 2, 3)),
     c.StageDropped(5),
+    *(c.DelayedKept(shelf, 20, 1, 30 + row, 1, 5, BODY) for shelf in (1, 40, 41) for row in (1, 2, 3)),
+    c.ShelfMerged(40, 1),
 ]
 
 SETTINGS = Settings(
@@ -104,6 +110,10 @@ CHANGES: list[c.Change] = [
     c.StagePublished(1),
     c.StageDropped(1),
     c.StagedDeleted(4, 2, False),
+    c.DelayedKept(1, 21, 1, 40, 2, 6, BODY),
+    c.DelayedGone(40, 20, 1, 31),
+    c.ShelfMerged(41, 1),
+    c.ShelfDiscarded(41, 1),
     c.ChangeCounted(3, 44),
 ]
 
@@ -113,6 +123,9 @@ NOT_STORED = {("BatchAppended", "sound")}
 ALIKE = {
     ("TopicSettled", "log"): c.TopicSettled(1, D),
     ("LogReplaced", "log"): c.LogReplaced(1, B),
+    ("DelayedGone", "shelf"): c.DelayedGone(41, 20, 1, 31),
+    ("DelayedGone", "counter"): c.DelayedGone(40, 20, 1, 32),
+    ("ShelfDiscarded", "shelf"): c.ShelfDiscarded(40, 1),
 }
 """Another value that is there to be changed, where most would change nothing."""
 
@@ -177,6 +190,9 @@ FULL: list[c.Change] = [
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
+    c.ShelfMerged(40, 1),
+    c.DelayedKept(1, 20, 2, 3, 2, crc32(LATER), LATER),
+    c.DelayedKept(40, 19, 1, 8, 2, crc32(SOONER), SOONER),
 ]
 
 
@@ -201,6 +217,8 @@ def full_topic() -> Topic:
     topic.order = C
     topic.purged = {A: Places(5, 4)}
     topic.contested = {"e" * 16: "s2"}
+    later = Waiting(20, 2, 3, 2, crc32(LATER), len(LATER), 1)
+    topic.delayed = delayed_of([later, Waiting(19, 1, 8, 2, crc32(SOONER), len(SOONER), 40)], (40,))
     stage = Stage(1, 2, 3, "try", 8)
     stage.add(Piece(1, 1, 2, 5, 8))
     topic.stages = {stage.key: stage}
@@ -236,12 +254,15 @@ def test_every_field_of_a_topic_moves(store: Store) -> None:
     moving, arrived = Moving(), []
     for chunk in chunks(topic, store.reader, PUBLISHERS):
         arrived.append(read(chunk, moving, lambda: next(numbers)))
-    assert {one.name for one in fields(Description)} == faring(Fate.TRAVELS) - {"stages"}
+    assert {one.name for one in fields(Description)} == faring(Fate.TRAVELS) - {"stages", "delayed"}
     there = understood("t", moving, PUBLISHERS.index, lambda: 3)  # Log numbers are given in the same order here.
-    for name in faring(Fate.TRAVELS) - {"stages"}:
+    for name in faring(Fate.TRAVELS) - {"stages", "delayed"}:
         assert getattr(there, name) == getattr(topic, name), f"{name} does not travel"
     (staged,) = [one for one in arrived if isinstance(one, Staged)]
     assert staged == Staged(PUBLISHERS[2], 3, "try", 8, [PieceRow(1, 2, 5, BODY)])
+    (rows,) = [one for one in arrived if isinstance(one, DelayedRows)]
+    later = DelayedRow(20, PUBLISHERS[2], 3, 2, crc32(LATER), LATER)
+    assert rows.rows == [DelayedRow(19, PUBLISHERS[1], 8, 2, crc32(SOONER), SOONER), later]
     for piece, log in zip([one for one in arrived if isinstance(one, Batches)], topic.logs.values(), strict=True):
         expected = list(store.reader.batches(log.number, log.low, log.end))
         assert [Batch(*structs.astuple(structs.replace(one, publisher=1)), sound=True) for one in piece.batches] == [
@@ -292,9 +313,11 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     publishers = store.publishers()
     store.close()
     full = full_topic()
-    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history", "settings", "removal"}
+    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history", "settings", "removal", "delayed"}
     assert topic.name == full.name
     assert (topic.settings, topic.removal) == (full.settings, full.removal)
+    kept = sorted((row.due, publishers[row.publisher], *row[2:5]) for row in topic.delayed.rows.values())
+    assert kept == sorted((row.due, PUBLISHERS[row.publisher], *row[2:5]) for row in full.delayed.rows.values())
     assert sum((span.high or topic.open.end) - span.low for span in topic.history)
     assert {publishers[number]: last for number, last in topic.last.items()} == {
         PUBLISHERS[number]: last for number, last in full.last.items()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pubsub.errors import DecodeError
 from pubsub.protocol import Outcome, Position, Read, Records, Status, Subscribe, decode
@@ -220,7 +221,7 @@ def test_since_is_at_least_the_age_that_is_kept() -> None:
             return []
 
     def since(*keep: Amount) -> int:
-        topic.in_force = DEFAULTS.changed("b" * 16, 1, keep[0], Amount())
+        topic.in_force = replace(DEFAULTS, keep=keep)
         found = cursor_at(topic, "earliest", 1_000, 30, Nothing())  # type: ignore[arg-type]
         assert found is not None
         return found.since
@@ -230,6 +231,16 @@ def test_since_is_at_least_the_age_that_is_kept() -> None:
     assert since(Amount(records=5)) == 0
     assert since(Amount()) == 0
     assert since(Amount(age=0)) == 0, "keep=none promises nothing, and lets nothing go that somebody needs"
+
+
+def test_since_of_the_last_records_allows_for_the_skew(stage: Stage) -> None:
+    stamps = four(stage)
+    topic = stage.core.state.topics["t"]
+    for now, expected in ((stamps[3] + 10_000, stamps[2] - 1), (stamps[3], stamps[3] - 5_000_000)):
+        skew = 0 if expected == stamps[2] - 1 else 5_000_000
+        cursor = cursor_at(topic, "last:2", now, skew, stage.core.state.reader)
+        assert cursor is not None
+        assert cursor.since == expected
 
 
 # The pace

@@ -12,12 +12,13 @@ from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.disk import disks
 from tests.simulation.history import History
+from tests.simulation.looking import Looker
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.purging import Purger
 from tests.simulation.replicas import Replica
-from tests.simulation.seeking import Looker, Seeker
+from tests.simulation.seeking import Seeker
 from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin

@@ -255,15 +255,14 @@ def _check(
         rows = [row for row in state.reader.stamps(log.number, low, 1000) if row[0] < high]
     except StoreDamaged:
         return
-    purged = known.history.purges.place(log.id, unread=dropped)
+    # Below the places of a purge, keep keeps nothing; below those of one of unread messages, drop drops all.
+    kept, unread = (known.history.purges.place(log.id, unread=unread) for unread in (False, True))
     for offset, count, put_at, _ in rows:
-        if offset + count <= purged:
-            continue
         # The last record of a batch has least after it.
         records, size = after.get((log.id, offset + count - 1), (10**9, 10**9))
         for change in changes:
-            amounts = (change.keep, change.drop) if dropped else (change.keep,)
-            for amount in amounts:
+            amounts = ((change.keep, kept), (change.drop, unread))[: 1 + dropped]
+            for amount in [amount for amount, purged in amounts if offset + count > purged]:
                 if not _lets_go(amount, _age(known, log, offset + count - 1, stamp - put_at), records, size):
                     known.violate(
                         f"{log.id}.{offset} of {topic.name} went, {(stamp - put_at) / 1e6:.3f} s old with {records}"
@@ -284,7 +283,8 @@ def _check_defaults(
         rows = [row for row in state.reader.stamps(log.number, low, 1000) if row[0] < high]
     except StoreDamaged:
         return
-    for offset, count, *_ in rows:
+    purged = known.history.purges.place(log.id, unread=False)
+    for offset, count, *_ in [row for row in rows if row[0] + row[1] > purged]:
         records, size = after.get((log.id, offset + count - 1), (10**9, 10**9))
         age = (retaining.age(log.id, offset + count - 1, known.world.now) + known.slack) * MICROSECONDS
         for default in protecting:

@@ -54,6 +54,7 @@ class Fate:
             messages may be too old for delivery.
         latest: messages have keys, and topics keep the latest of each.
         seekers: clients that seek, each with a reader of the history of its topic.
+        delays: share of a client's puts with a due time.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         iterates: clients take by iterations, during which another thread subscribes again.
@@ -102,6 +103,7 @@ class Fate:
     purgers: int = 0
     purges_unread: bool = False
     iterates: bool = False
+    delays: float = 0.0
     seekers: int = 0
 
 

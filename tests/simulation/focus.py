@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import compaction, continuing, expiry, purges, replay, retaining, retries, settings
+from tests.simulation.breakages import (
+    compaction,
+    continuing,
+    delays,
+    expiry,
+    purges,
+    replay,
+    retaining,
+    retries,
+    settings,
+)
+from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.fate import Fate
 
 
@@ -450,6 +461,8 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(purges.breakage.breakages, purged_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
+    **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
+    "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
 }
 """By the title of a breakage: the runs that show it."""

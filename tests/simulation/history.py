@@ -11,6 +11,7 @@
     9   losses by operators are reported to each subscriber, once, and once more to a process that was started since;
         nothing else is ever lost
     10  a put after an answered subscribe comes to that directory without the mark
+    11  a delayed message does not come before its due time, by the clock of its server; 4 does not hold for it
 
 The checks know nothing of logs' joins, counters or positions; only 5 takes message IDs apart.
 """
@@ -38,6 +39,7 @@ class Put:
         follows: the message in the handler that put this one.
         acked_at: time of the known acknowledgement; None: none.
         counter: the counter that the caller got, which subscribers see; 0: none.
+        due: before this time it must not come; 0: at once. Such messages have no order.
         key: its message key, if a client may keep the order of keys alone.
     """
 
@@ -51,6 +53,7 @@ class Put:
     follows: tuple[str, str] | None = None
     acked_at: float | None = None
     counter: int = 0
+    due: float = 0.0
     key: bytes = b""
 
 
@@ -261,9 +264,14 @@ class History:
                 self.violate(f"{who} got {seen.body} twice")
             bodies.add(seen.body)
             before = newest.get(put.source)
+            if put.due:
+                before = None
+                if seen.stamp < put.due - 1e-4:
+                    self.violate(f"{who} got {seen.body} with the stamp {seen.stamp:.6f}, due at {put.due:.6f}")
             if before is not None and before.index > put.index:
                 self.violate(f"{who} got {put.body} after {before.body}, which was put later")
-            newest[put.source] = put
+            if not put.due:
+                newest[put.source] = put
             if (
                 seen.subscribed != subscribed
             ):  # Within the clocks' skew another subscription may begin a little earlier.
@@ -279,7 +287,7 @@ class History:
             if seen.stamp < put.invoked - self.skew:
                 self.violate(f"{who} got {seen.body} with the stamp {seen.stamp:.3f}, put at {put.invoked:.3f}")
             # Where there are two servers, a request may reach the second one late, and be new there.
-            acked_at = put.acked_at if self.alone and reading.topic not in self.given_up else None
+            acked_at = put.acked_at if self.alone and reading.topic not in self.given_up and not put.due else None
             if acked_at is not None and acked_at < early:
                 self.violate(
                     f"{who} got {seen.body}, acknowledged at {acked_at:.3f}, though it asked to subscribe at"
@@ -298,22 +306,22 @@ class History:
         found = [(seen, self.puts[seen.body]) for part in reading.all() for seen in part if seen.body in self.puts]
         for seen, put in found:
             # A put from before the beginning of a line may come again by a merge, within the bound on clocks.
-            if seen.line < 0 or put.invoked < reading.began.get(seen.line, 0.0) + 2 * self.skew:
+            if seen.line < 0 or max(put.invoked, put.due) < reading.began.get(seen.line, 0.0) + 2 * self.skew:
                 continue
             last = newest.setdefault((seen.line, put.source), {})
-            last[seen.directory] = max(put.index, last.get(seen.directory, 0))
+            last[seen.directory] = max(0 if put.due else put.index, last.get(seen.directory, 0))
             if not seen.doubtful and known.setdefault((seen.line, seen.body), seen.directory) != seen.directory:
                 self.violate(f"{who} got {seen.body} in two directories, and in neither with the mark")
         for seen, put in found:
             last = newest.get((seen.line, put.source), {})
             before = [index for directory, index in last.items() if 0 <= directory < seen.directory]
-            if before and not seen.doubtful and max(before) > put.index:
+            if before and not (seen.doubtful or put.due) and max(before) > put.index:
                 self.violate(f"{who} got {seen.body} after one that was put later and came to a directory that is lost")
 
     def check_mark(self, reading: Reading, body: str, settled: float | None) -> None:
         """A marked message came to a directory with a confirmed subscription."""
         put = self.puts.get(body)
-        if put is not None and settled is not None and put.invoked > settled:
+        if put is not None and settled is not None and max(put.invoked, put.due) > settled + self.skew * bool(put.due):
             self.violate(f"{reading.client} on {reading.topic} got {body} with a mark, put after it was subscribed")
 
     def _judge_handled(self) -> None:
@@ -353,7 +361,8 @@ class History:
         for put in self.puts.values():
             if put.state in {EXCUSED, ABORTED}:
                 continue
-            due = [r for r in current if r.topic == put.topic and r.confirmed is not None and r.confirmed < put.invoked]
+            begin = max(put.invoked, put.due - 2 * self.skew - 0.05) if put.due else put.invoked
+            due = [r for r in current if r.topic == put.topic and r.confirmed is not None and r.confirmed < begin]
             without = [r for r in due if put.body not in got[r.client, r.topic]]
             if put.state == ACKED or len(without) < len([r for r in due if not r.by_get or not r.excused]):
                 for reading in without:

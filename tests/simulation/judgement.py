@@ -32,6 +32,8 @@ class Judgement:
                 return f"{topic} is held by {' and '.join(holders)}"
             if self.cast.server(holders[0]).core.state.topics[topic].frozen:
                 return f"{topic} is frozen at {holders[0]}"
+            if self.cast.server(holders[0]).core.state.topics[topic].delayed:
+                return f"{topic} has delayed messages at {holders[0]}"
             for proxy in self.cast.proxies:
                 known = [holder.id for holder in proxy.core.table.holders(topic)]
                 if known != holders:

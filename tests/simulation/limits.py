@@ -35,6 +35,7 @@ import pubsub.server.storage.store
 import pubsub.server.topic.compacted
 import pubsub.server.topic.delivery
 import pubsub.server.upkeep.compaction
+import pubsub.server.upkeep.delays
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
 import pubsub.server.upkeep.stretches
@@ -91,6 +92,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.client.flows.gets, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),
             (pubsub.server.moves.chunks, "CHUNK_ITEMS", 3),
+            (pubsub.server.upkeep.delays, "PIECE_ROWS", 3),
             (pubsub.server.upkeep.retention, "ROUND_SECONDS", 1.0),
             (pubsub.server.upkeep.retention, "LOOK_SECONDS", 0.3),
             (pubsub.server.upkeep.retention, "PIECE_BATCHES_MIN", 8),

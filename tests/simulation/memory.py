@@ -69,6 +69,13 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "dirty": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
+    "Delayed": {"_order": "the rows as a heap"},
+    "Delays": {
+        "_at": "every topic is looked at after a start",
+        "_due": "the same as a heap",
+        "_discarded": "found again",
+        "_paused_until": "a time of this process",
+    },
     "Log": {
         "bare": "found again",
         "expired": "found again",

@@ -8,35 +8,29 @@ replay brought is on the disk, in the commit of the position, through each death
     3   everything that is owed from the start on comes in the last replay
     4   a start at the last N begins at exactly so many of the records that the server shows
     5   no position is said to be gone that a server holds
-    6   a reader of the history gets each record once until it is told to begin again, and in the end all that is kept
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import apsw
 
 from pubsub.client.errors import StartGone
 from pubsub.errors import StorageError, Unavailable
-from pubsub.protocol import Outcome, Position, Read, Records, Status
+from pubsub.protocol import Position
 from pubsub.protocol.batch import decode_batch
 from pubsub.protocol.names import EARLIEST, Start, last_records, parse_position
 from pubsub.protocol.topic_settings import EVER
-from pubsub.server.requests import subscriptions
-from pubsub.server.topic.delivery import collect
 from pubsub.server.topic.start import cursor_at
 from tests.simulation.clients import ClientNode
 from tests.simulation.configuring import Configured
 from tests.simulation.disk import NAME
 from tests.simulation.history import ACKED, History, Put
-from tests.simulation.tasks import Task
-from tests.simulation.world import EPOCH, Host, World
+from tests.simulation.looking import Looker
+from tests.simulation.world import EPOCH, World
 
 if TYPE_CHECKING:
     from tests.simulation.fate import Fate
@@ -48,14 +42,12 @@ SOUGHT = 0.2
 UNSOUND = {"abandon", "put back", "flip", "clock", "full", "fail"}
 """Faults that lose records or break the bound on clocks."""
 
-SHOWN_MAX = 100_000
-
 
 def sought(fate: Fate, seed: int) -> Fate:
     """Have some runs seek; drawn apart, so that the others stay what they were."""
     random = Random(f"seekers of {seed}")
     if random.random() < SOUGHT and not (
-        UNSOUND & fate.faults.keys() or fate.older or fate.older_members or fate.tight
+        UNSOUND & fate.faults.keys() or fate.older or fate.older_members or fate.tight or fate.purgers
     ):
         fate.seekers = random.choice((1, 1, 2))
     return fate
@@ -151,7 +143,8 @@ class Seeker:
             # The first records of each log have later records of other logs beside them.
             log = random.choice(sorted({position[0] for position, _, _ in self.known}))
             position, stamp, body = random.choice(sorted(one for one in self.known if one[0][0] == log)[:5])
-            self._seek(Seek(position, stamp, self.history.puts.get(body)))
+            last = Seek(f"last:{random.randrange(1, 30)}")
+            self._seek(last if random.random() < 0.4 else Seek(position, stamp, self.history.puts.get(body)))
         else:
             self._process()
 
@@ -308,7 +301,7 @@ class Seeker:
                 self.history.violate(f"{who} got {row.body} twice")
             bodies.add(row.body)
             earlier = newest.get(put.source)
-            if earlier is not None and earlier.index > put.index:
+            if earlier is not None and not (put.due or earlier.due) and earlier.index > put.index:
                 self.history.violate(f"{who} got {put.body} after {earlier.body}, which was put later")
             newest[put.source] = put
             if self._is_early(row, seek, skew):
@@ -340,101 +333,6 @@ class Seeker:
             return False
         # A server's clock is within half the skew of true time, and its stamps never fall below its clock.
         return put.invoked > seek.stamp / 1e6 - EPOCH - skew / 2
-
-
-class Looker(Task):
-    """Reads a topic along its history without a subscription, from its begin, again and again."""
-
-    def __init__(self, world: World, host: Host, proxies: tuple[str, ...], history: History, topic: str) -> None:
-        super().__init__(world, host, proxies, history, topic)
-        self._again()
-
-    def _again(self) -> None:
-        self.bodies: list[str] = []
-        self._after: Position | None = None
-        self._history = ""
-
-    def go(self) -> None:
-        self._again()
-        self._read()
-
-    def _read(self) -> None:
-        read = Read(self.name, self.topic, self._after, start=0, history=self._history, records_max=5)
-        self.ask(read, self._got)
-
-    def _got(self, status: Status) -> None:
-        self.finished = False
-        if status.outcome is Outcome.AGAIN:
-            self.history.counters["histories read again"] += 1
-            self._again()
-        elif status.outcome in {Outcome.SUCCESS, Outcome.LOST}:
-            if status.outcome is Outcome.SUCCESS:
-                self._take([bytes(body).decode() for body in Records(bytes(status.body)).bodies()])
-            self._after, self._history = status.message, status.history
-        elif status.outcome is Outcome.BEHIND:  # Records after the position were let go.
-            self._again()
-        elif status.outcome is Outcome.EMPTY:
-            self.finished = self.finishing
-            if not self.finishing and self.world.random.random() < 0.3:
-                self._again()
-            elif status.message is not None:
-                self._after, self._history = status.message, status.history
-        self.soon(0.1 if self.finished else self.world.random.expovariate(1 / self.world.fate.think), self._read)
-
-    def _take(self, bodies: list[str]) -> None:
-        for body in bodies:
-            if body in self.bodies:
-                self.history.violate(f"{self.name} read {body} of {self.topic} twice along one history")
-            self.bodies.append(body)
-
-    def settled(self) -> str:
-        return "" if self.finished else f"{self.name} has not read all of {self.topic}"
-
-    def judge(self, kept_since: float) -> None:
-        """Object to kept messages that it has not read."""
-        for put in self.history.states((ACKED,)):
-            if put.topic == self.topic and put.invoked > kept_since and put.body not in self.bodies:
-                self.history.violate(f"{self.name} never read {put.body}, put at {put.invoked:.3f}")
-
-
-@contextlib.contextmanager
-def watched_starts(history: History) -> Iterator[None]:
-    """Compare each start at the last N with the records that the server shows, one by one."""
-    original = subscriptions.cursor_at
-
-    def seen(topic: Any, start: Start, stamp: int, skew: int, reader: Any) -> Any:
-        cursor = original(topic, start, stamp, skew, reader)
-        count = last_records(start)
-        if count and cursor is not None:
-            newest = reader.newest(topic.open.number, topic.open.low, topic.open.end - 1)
-            unstored = topic.open.end - (topic.open.low if newest is None else newest[0] + newest[1])
-            whole = cursor_at(topic, EARLIEST, 0, 0, reader)
-            assert whole is not None
-            shown, mine = _places(topic, whole.backlog, reader), _places(topic, cursor.backlog, reader)
-            if mine != shown[len(shown) - min(len(shown), max(0, count - unstored)) :]:
-                history.violate(f"{start} of {topic.name} begins at {mine[:1]}, of {len(shown)} shown records")
-        return cursor
-
-    with mock.patch.object(subscriptions, "cursor_at", seen):
-        yield
-
-
-def _places(topic: Any, spans: Any, reader: Any) -> list[Position]:
-    names = [f"p/{0:016x}"] * SHOWN_MAX
-    out: list[Position] = []
-    while spans:
-        answer = collect(topic, spans, reader, names, 50, 100_000)
-        if answer.outcome is Outcome.SUCCESS:
-            out += [(run.log, run.offset + at) for run in Records(answer.body).runs for at in range(len(run.ends))]
-        elif answer.rest is None or answer.rest == spans:
-            return out
-        if answer.rest is not None:
-            spans = answer.rest
-        else:
-            assert answer.last is not None
-            index = next(n for n, span in enumerate(spans) if span.log == answer.last[0] and span.holds(answer.last[1]))
-            spans = (spans[index].from_offset(answer.last[1] + 1), *spans[index + 1 :])
-    return out
 
 
 def judge(seekers: list[Seeker], lookers: list[Looker], known: Configured, servers: list[Server], skew: float) -> None:

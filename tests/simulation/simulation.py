@@ -17,16 +17,18 @@ from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
 from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
+from tests.simulation.delaying import delaying
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
+from tests.simulation.looking import watched_starts
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
 from tests.simulation.retrying import retrying
-from tests.simulation.seeking import sought, watched_starts
+from tests.simulation.seeking import sought
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -58,14 +60,15 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
-def _drawn(random: Random, seed: int) -> Fate:
+def drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws; `random` is the run's."""
     fate = complete(draw(random), seed)
-    for drawn in DRAWN_APART:
-        fate = drawn(fate, seed)
+    for change in DRAWN_APART:
+        fate = change(fate, seed)
     return fate
 
 
@@ -83,7 +86,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or _drawn(random, seed)
+        self.seed, self.fate = seed, fate or drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -179,11 +182,6 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
-
-
-def _drawn(random: Random, seed: int) -> Fate:
-    """The world that a seed draws."""
-    return defaulted(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

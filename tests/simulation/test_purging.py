@@ -10,7 +10,7 @@ from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import purged_split
 from tests.simulation.purging import purging
-from tests.simulation.simulation import simulate
+from tests.simulation.simulation import Simulation, simulate
 
 
 def drawn(seed: int) -> Fate:
@@ -24,6 +24,12 @@ def test_some_runs_purge_topics_and_no_server_of_an_earlier_release_is_in_them()
     assert not any(fate.older or fate.older_members for fate in chosen)
     assert {fate.purges_unread for fate in chosen} == {True, False}
     assert not any(fate.purges_unread and (fate.ranges or fate.tight) for fate in chosen)
+
+
+def test_a_seed_draws_all_that_some_runs_have_besides() -> None:
+    fates = [Simulation(seed).fate for seed in range(60)]
+    for name in ("callers", "configurers", "purgers"):
+        assert any(getattr(fate, name) for fate in fates), name
 
 
 def test_the_choice_of_purges_changes_nothing_else_of_a_run() -> None:

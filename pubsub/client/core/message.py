@@ -37,6 +37,16 @@ class RunSlice(NamedTuple):
         return self.run.log, self.run.offset + self.stop - 1
 
     @property
+    def put_by(self) -> str:
+        """The publisher that put its records."""
+        return self.run.put_by or self.run.publisher
+
+    @property
+    def put_as(self) -> int:
+        """The counter under which its first record was put."""
+        return (self.run.put_as if self.run.put_by else self.run.counter) + self.start
+
+    @property
     def size(self) -> int:
         """Bytes of its records."""
         return self.run.ends[self.stop - 1] - (self.run.ends[self.start - 1] if self.start else self.run.begin)
@@ -82,12 +92,13 @@ class Message:
     @property
     def publisher(self) -> str:
         """Its sender, `client ID/store ID`."""
-        return self._run.publisher
+        return self._run.put_by or self._run.publisher
 
     @property
     def counter(self) -> int:
         """The publisher's number for it, as returned by `put`."""
-        return self._run.counter + self._index
+        run = self._run
+        return (run.put_as if run.put_by else run.counter) + self._index
 
     @property
     def attempts(self) -> int:
@@ -118,7 +129,10 @@ class Message:
 
     @property
     def stamp(self) -> int:
-        """Its timestamp: the time at which the server accepted it, in microseconds since 1970."""
+        """Its timestamp: the time at which the server accepted or, after a delay, delivered it.
+
+        Microseconds since 1970.
+        """
         return self._run.stamp
 
     def __eq__(self, other: object) -> bool:
@@ -133,7 +147,7 @@ class Message:
     def _value(self) -> tuple[object, ...]:
         run = self._run
         return (
-            self.topic, self.position, self.body, run.publisher, self.counter, run.stamp, self.key, self.header_bytes,
+            self.topic, self.position, self.body, self.publisher, self.counter, run.stamp, self.key, self.header_bytes,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -43,7 +43,12 @@ class Draft:
         self._bytes = 0
 
     def add(
-        self, topic: str, bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: Sequence[bytes] = ()
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        keys: Sequence[bytes] = (),
+        headers: Sequence[bytes] = (),
+        due: int = 0,
     ) -> Row:
         """Add a batch of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes; arguments as for `Contents`.
 
@@ -52,7 +57,7 @@ class Draft:
             StorageError: the disk refused to reserve new numbers.
         """
         chain = self.outbox.chain(topic)
-        row = self.outbox.row(chain, bodies, keys, headers, previous=self._tails.get(topic), metadata=self._bytes)
+        row = self.outbox.row(chain, bodies, keys, headers, self._tails.get(topic), self._bytes, due)
         self._tails[topic] = row.last
         self._bytes += row.size
         self.rows.append(row)
@@ -143,16 +148,17 @@ class Outbox:
         headers: Sequence[bytes] = (),
         previous: int | None = None,
         metadata: int = 0,
+        due: int = 0,
     ) -> Row:
         """Build a row for the next commit; `enter` follows the commit. Raises as `Draft.add`.
 
         Args:
             chain: the chain of its topic.
-            bodies, keys, headers: as for `Contents`.
+            bodies, keys, headers, due: as for `BatchContents`. The body has the due time, so that the row keeps it.
             previous: the counter before it, if that is in the same commit; None: the chain's.
             beside: bytes of other rows in the same commit.
         """
-        body = encode_batch(bodies, keys, headers)
+        body = encode_batch(bodies, keys, headers, due)
         size = len(body)
         if (held := self.bytes + metadata + size) > self.bytes_max:
             raise TooLarge("outbox of unfinished puts", held, self.bytes_max, "outbox_bytes_max")

@@ -8,6 +8,7 @@ The rule is docs/explanation/put.md, P9.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -24,6 +25,7 @@ from pubsub.client.arguments import (
 from pubsub.client.batch_contents import BatchContents, split
 from pubsub.client.core.chain import DISCARDED, DONE, UNFINISHED, Chain, Row
 from pubsub.client.core.groups import Share
+from pubsub.client.due import due_time
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
@@ -219,9 +221,13 @@ class Puts:
         wait: bool,
         keys: Sequence[bytes] = (),
         headers: Sequence[Headers | None] = (),
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
     ) -> Flow[list[Row]]:
         """Put messages in one commit; return their rows, which are done if `wait` is True."""
         contents = check_contents(bodies, keys, headers)
+        if delay is not None or deliver_at is not None:
+            contents = contents._replace(due=due_time(delay, deliver_at, self.session.clock.wall()))
         return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
 
     def put_contents(

@@ -293,13 +293,14 @@ class Recorder:
     def _delivery(
         self, topic: str, piece: RunSlice, count: int, *, handler: bool, result: str, since: int = 0, n: int = 0
     ) -> None:
-        run, offset, counter = piece.run, piece.run.offset + piece.start, piece.run.counter + piece.start
+        run, offset = piece.run, piece.run.offset + piece.start
+        publisher, counter = piece.put_by, piece.put_as
         last = self._lines[-1] if self._lines else None
         if (
             last is not None
             and last["kind"] == "delivery"
             and last["topic"] == topic
-            and (last["log"], last["publisher"]) == (run.log, run.publisher)
+            and (last["log"], last["publisher"]) == (run.log, publisher)
             and last["offset"] + last["count"] == offset
             and last["first"] + last["count"] == counter
             and (last["handler"], last["result"]) == (handler, result)
@@ -310,7 +311,7 @@ class Recorder:
             last["at"] = self._at()
             return
         self._line(
-            "delivery", topic, publisher=run.publisher, first=counter, count=count, log=run.log, offset=offset,
+            "delivery", topic, publisher=publisher, first=counter, count=count, log=run.log, offset=offset,
             handler=handler, result=result, **({"doubtful": True} if piece.doubtful else {}),
             **({"replay": piece.replay} if piece.replay else {}),
         )  # fmt: skip

@@ -6,6 +6,7 @@ The rule is docs/explanation/gateway.md, H2.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from msgspec import UNSET
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from pubsub.client.batch_contents import BatchContents
 from pubsub.gateway import idempotency, schemas
 from pubsub.gateway.clients import Clients
+from pubsub.gateway.delays import read_delay
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.ids import message_id
 from pubsub.gateway.limits import PARSED_BYTES_MAX
@@ -41,6 +43,7 @@ class Puts:
         topic, headers = exchange.topic, exchange.request.headers
         if not exchange.user.may_put(topic):
             raise Problem("not-allowed", f"This token may not put to {topic}; it needs the right put.")
+        delayed = read_delay(exchange.request.query_params, time.time())
         metadata = read_http(headers.items())
         kind = _kind(headers.get("content-type", ""))
         if kind == "messages" and any(metadata):
@@ -55,8 +58,10 @@ class Puts:
             contents = await _contents(kind, body, *metadata)
             if not contents.bodies:
                 raise Problem("bad-request", "The body has no line, so nothing was put; write one message per line.")
-            told_by = idempotency.fingerprint(kind, body, *metadata) if key else b""
-            put = Put(contents, sum(sum(map(len, column)) for column in contents), key, told_by)
+            told_by = idempotency.fingerprint(f"{kind}{delayed.text}", body, *metadata) if key else b""
+            columns = contents.bodies, contents.keys, contents.headers
+            size = sum(sum(map(len, column)) for column in columns)
+            put = Put(contents._replace(due=delayed.due), size, key, told_by)
             publishing = await self._clients.publishing(exchange.user.name)
             written = await publishing.put(topic, put)
         finally:

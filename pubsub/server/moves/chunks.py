@@ -1,8 +1,8 @@
 """The content of a transfer: chunks, each small, self-describing and checked when it is read.
 
 The first chunk describes the topic: its logs, its history, its merged logs. Then come the batches of each log, as they
-are stored, and the staged rows of sinks. The copies of `last` that spans refer to, the last counters and the
-subscriptions follow. A topic does not change while it is given, so the same topic always makes the same chunks.
+are stored, the staged rows of sinks, and the delayed puts. The copies of `last` that spans refer to, the last counters
+and the subscriptions follow. A topic does not change while it is given, so the same topic always makes the same chunks.
 Publishers travel by name, because each store has its own numbers for them.
 
 A chunk has two forms, which differ in their first byte. The second form is MessagePack, derived by msgspec from the
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from pubsub.base.limits import BATCH_BYTES_MAX
+from pubsub.base.limits import BATCH_BYTES_MAX, ORIGIN_BYTES_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.names import HEX, ID
+from pubsub.protocol.names import DELAY, ID, PUBLISHER
 from pubsub.server.moves import json_chunks
 from pubsub.server.topic import subscription as stored
 from pubsub.server.topic.commits import UNREADABLE
@@ -46,7 +46,7 @@ FORM: Final = 2
 """The newest form of a chunk that this release writes and reads."""
 
 READS: Final = 3
-"""The newest form that a receiver of this release names: 2, with the settings of a topic."""
+"""The newest form that a receiver of this release names: 2, with the settings and the delayed puts of a topic."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
@@ -60,8 +60,8 @@ LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 
 Id = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
 Subscriber = Annotated[str, Meta(pattern=rf"\A{KEY}?{ID}\Z")]
-Publisher = Annotated[str, Meta(pattern=rf"\A{ID}/{HEX}\Z")]
-Body = Annotated[Buffer, Meta(max_length=BATCH_BYTES_MAX)]
+Publisher = Annotated[str, Meta(pattern=rf"\A{PUBLISHER}\Z")]
+Body = Annotated[Buffer, Meta(max_length=BATCH_BYTES_MAX + ORIGIN_BYTES_MAX)]
 
 
 class _Row(Struct, array_like=True, forbid_unknown_fields=True):
@@ -131,6 +131,23 @@ class Staged(_Part):
     pieces: list[PieceRow]
 
 
+class DelayedRow(_Row):
+    """A put that waits for its due time, as `delayed.Waiting` has it, with its publisher's name and its body."""
+
+    due: Number
+    publisher: Publisher
+    counter: Number
+    count: Number
+    checksum: Number
+    body: Body
+
+
+class DelayedRows(_Part):
+    """Some of the puts that wait for their due time. A release without them refuses the topic."""
+
+    rows: list[DelayedRow]
+
+
 class Watermark(_Part):
     """Some counters of a copy of `last`."""
 
@@ -186,7 +203,19 @@ class Purged(_Part):
     purged: dict[LogId, Places]
 
 
-Part = Described | Configured | Removed | Ordered | Purged | Batches | Staged | Watermark | Last | Subscriptions
+Part = (
+    Described
+    | Configured
+    | Removed
+    | Ordered
+    | Purged
+    | Batches
+    | Staged
+    | DelayedRows
+    | Watermark
+    | Last
+    | Subscriptions
+)
 
 
 class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -215,6 +244,7 @@ def decode(chunk: Buffer) -> Part:
     except UNREADABLE as error:
         raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
     rows: Sequence[Any] = part.batches if isinstance(part, Batches) else getattr(part, "pieces", ())
+    rows = part.rows if isinstance(part, DelayedRows) else rows
     if len(chunk) - sum(len(row.body or b"") for row in rows) > LINE_BYTES_MAX:
         raise DecodeError(f"a chunk has more than {LINE_BYTES_MAX} bytes without its bodies")
     return part
@@ -233,9 +263,10 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     return (encode(part, form) for part in _parts(topic, reader, publishers, form))
 
 
-def needs(topic: Topic) -> int:
-    """Return the form of chunks that the receiver of a topic must read."""
-    return 1 if topic.settings == DEFAULTS and not (topic.compacted or topic.purged) else READS
+def needs(topic: Topic, publishers: Sequence[str]) -> int:
+    """Return the form of chunks that the receiver of a topic must read; `publishers` are names, by number."""
+    plain = topic.settings == DEFAULTS and not (topic.compacted or topic.delayed or topic.purged)
+    return 1 if plain and not any(publishers[number].startswith(DELAY) for number in topic.last) else READS
 
 
 def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int) -> Iterator[Part]:
@@ -255,6 +286,7 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
         yield from _batches(log, reader, publishers)
     for stage in topic.stages.values():
         yield from _staged(stage, reader, publishers)
+    yield from _delayed(topic, reader, publishers)
     for number, counters in said.watermarks.items():
         for some in _pieces(counters):
             yield Watermark(number, some)
@@ -313,6 +345,20 @@ def _staged(stage: Stage, reader: BatchReader, publishers: Sequence[str]) -> Ite
         yield Staged(*facts, rows)
 
 
+def _delayed(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iterator[DelayedRows]:
+    rows: list[DelayedRow] = []
+    size = 0
+    for row in sorted(topic.delayed.rows.values()):
+        body = reader.delayed(row) or b""  # A damaged body stays so: its checksum does not match there either.
+        rows.append(DelayedRow(row.due, publishers[row.publisher], row.counter, row.records, row.checksum, body))
+        size += row.size
+        if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
+            yield DelayedRows(rows)
+            rows, size = [], 0
+    if rows:
+        yield DelayedRows(rows)
+
+
 # Reading
 
 
@@ -327,7 +373,7 @@ class Moving(Description):
     size: int = 0
 
 
-def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | Staged | None:
+def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | Staged | DelayedRows | None:
     """Process one chunk.
 
     Args:
@@ -335,7 +381,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
         number: returns a new log number of this store.
 
     Returns:
-        The batches or the staged rows in the chunk; None if it has neither.
+        The batches, the staged rows or the delayed puts in the chunk; None if it has none of them.
 
     Raises:
         DecodeError: the chunk cannot follow the earlier ones.
@@ -345,7 +391,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
         case Batches():
             _check_batches(part, moving)
             return part
-        case Staged():
+        case Staged() | DelayedRows():
             return part
         case Described():
             _read_description(part, moving, number)

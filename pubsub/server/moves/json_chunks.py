@@ -41,12 +41,14 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
         case "Staged":
             stage = part.publisher, part.batch, part.attempt, part.heard
             return {"stage": stage, "rows": _with_sizes(part.pieces, bodies)}
+        case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
+            return {"settings": to_builtins(part.settings)}
+        case "DelayedRows":  # As above.
+            return {"delayed": _with_sizes(part.rows, bodies)}
         case "Watermark":
             return {"skip": part.number, "counters": list(part.counters.items())}
         case "Last":
             return {"last": list(part.counters.items())}
-        case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
-            return {"settings": to_builtins(part.settings)}
         case "Removed":
             return {"removal": to_builtins(part.removal), "compacted": to_builtins(part.compacted)}
         case "Ordered":
@@ -100,6 +102,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Batches", log, taken(rows)]
         case {"stage": [*facts], "rows": rows}:
             part = ["Staged", *facts, taken(rows)]
+        case {"delayed": rows}:
+            part = ["DelayedRows", taken(rows)]
         case {"skip": number, "counters": counters}:
             part = ["Watermark", number, dict(counters)]
         case {"last": counters}:

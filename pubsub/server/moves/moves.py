@@ -18,7 +18,7 @@ from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.protocol.transfers import Merge, Transfer
-from pubsub.server.moves.chunks import Batches, Staged, chunks, needs
+from pubsub.server.moves.chunks import Batches, DelayedRows, Staged, chunks, needs
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -29,6 +29,7 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import understood
 from pubsub.server.topic.merge import merge, outdated
 from pubsub.server.topic.topic import Topic
+from pubsub.server.upkeep.delays import Delays
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
 
@@ -42,7 +43,7 @@ class Moves:
     Args:
         proxies: shows that a proxy has answered; announces given topics.
         contested: records other holders that a transfer reports.
-        retention, staging: delete given topics, and keep arriving ones.
+        retention, staging, delays: delete given topics, and keep arriving ones.
         random: source of transfer IDs.
     """
 
@@ -53,10 +54,11 @@ class Moves:
         contested: Contested,
         retention: Retention,
         staging: Staging,
+        delays: Delays,
         random: Random,
     ) -> None:
         self._state, self._proxies, self._contested = state, proxies, contested
-        self._retention, self._staging = retention, staging
+        self._retention, self._staging, self._delays = retention, staging, delays
         self.unreadable: list[tuple[Topic, str]] = []
         """Topics to hold back, because the store is damaged there and they cannot be given; with the reason."""
         self.giving = Giving(
@@ -69,7 +71,7 @@ class Moves:
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
             others=self._others,
-            needs=lambda name: needs(state.topics[name]),
+            needs=lambda name: needs(state.topics[name], state.publishers.names),
         )
         self.receiving = Receiving(
             state.settings.id,
@@ -78,6 +80,7 @@ class Moves:
             discard=retention.discard,
             merge=self._merge,
             unstage=staging.discard,
+            unshelve=delays.discard,
             keep=state.uncommitted.keep_item,
         )
         self._tokens: dict[str, tuple[str, int]] = {}
@@ -209,6 +212,7 @@ class Moves:
     def _thaw(self, name: str) -> None:
         self._state.topics[name].freeze("")
         self._retention.look_at(name)
+        self._delays.thawed(name)
 
     def _chunks(self, name: str, form: int) -> Iterator[bytes]:
         return chunks(self._state.topics[name], self._state.reader, self._state.publishers.names, form)
@@ -224,6 +228,7 @@ class Moves:
         state.uncommitted.rows += [c.WatermarkDropped(number) for number in topic.watermarks]
         self._retention.discard([log.number for log in topic.logs.values()])
         self._staging.discard(topic.stages.values())
+        self._delays.discard((topic.number, *topic.delayed.shelves) if topic.delayed else ())
         state.announce_given(topic, done)
         self._tokens.pop(name, None)
         state.counters["topics_given"] += 1
@@ -234,8 +239,11 @@ class Moves:
 
     # The receiving side
 
-    def _store(self, incoming: Incoming, piece: Batches | Staged, now: float) -> None:
+    def _store(self, incoming: Incoming, piece: Batches | Staged | DelayedRows, now: float) -> None:
         state = self._state
+        if isinstance(piece, DelayedRows):
+            self._delays.arrived(incoming.delayed, piece.rows)
+            return
         if isinstance(piece, Staged):
             key = state.publishers.number(piece.publisher), piece.batch, piece.attempt
             self._staging.arrived(incoming.stages, key, piece.heard, map(astuple, piece.pieces))
@@ -259,6 +267,7 @@ class Moves:
         self._retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
         known = (topic.merged | topic.logs.keys()) - behind
         stored = set(topic.watermarks)
+        last, its_last = dict(topic.last), dict(other.last)
         made, state.next_watermark = merge(topic, other, state.next_watermark)
         rows += [c.WatermarkStored(number, dict(topic.watermarks[number])) for number in made]
         rows += [c.WatermarkDropped(number) for number in sorted(stored - topic.watermarks.keys())]
@@ -276,6 +285,7 @@ class Moves:
             rows.append(c.LogOpened(number, merged, topic.number, c.LogState.MERGED))
             rows += [c.LogEnded(number)] if merged in other.ended else []
         self._staging.merge(topic, incoming.stages.values())
+        self._delays.merge(topic, incoming.delayed, last, its_last, now)
         self._contested.merged(topic, other.contested.items())
         self._retention.forget(name)
         self._retention.look_at(name)

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from pubsub.base.limits import DELAYED_ROWS_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.transfers import Transfer
-from pubsub.server.moves.chunks import READS, Batches, Moving, Staged, read
+from pubsub.server.moves.chunks import READS, Batches, DelayedRows, Moving, Staged, read
+from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX
 
@@ -40,6 +42,7 @@ class Incoming:
         opened: numbers of the logs with stored batches.
         pieces: number of stage fragments that have arrived.
         stages: the stages that have arrived so far, with this store's numbers.
+        delayed: the delayed puts that have arrived so far, on a shelf of this store.
     """
 
     topic: str
@@ -51,6 +54,7 @@ class Incoming:
     opened: set[int] = field(default_factory=set)
     pieces: int = 0
     stages: dict[StageKey, Stage] = field(default_factory=dict)
+    delayed: Delayed = field(default_factory=Delayed)
 
 
 Key = tuple[str, str]
@@ -69,6 +73,7 @@ class Receiving:
         store: stores batches that arrived.
         discard: deletes the stored batches of these log numbers.
         unstage: deletes the stored rows of these stages.
+        unshelve: deletes the delayed puts of these shelves.
         merge: merges a topic that has arrived completely.
         keep: called with a transfer that is about to be forgotten, which is restored if the loop is undone.
     """
@@ -78,15 +83,16 @@ class Receiving:
         sender: str,
         *,
         number: Callable[[], int],
-        store: Callable[[Incoming, Batches | Staged, float], None],
+        store: Callable[[Incoming, Batches | Staged | DelayedRows, float], None],
         discard: Callable[[list[int]], None],
         merge: Callable[[Incoming, float], None],
         unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
+        unshelve: Callable[[Iterable[int]], None] = lambda _: None,
         keep: Callable[[dict[Key, Incoming], Key], None] = lambda items, key: None,
     ) -> None:
         self._sender = sender
         self._number, self._store, self._discard, self._merge = number, store, discard, merge
-        self._unstage, self._keep = unstage, keep
+        self._unstage, self._unshelve, self._keep = unstage, unshelve, keep
         self.incoming: dict[Key, Incoming] = {}
 
     def offered(self, message: Transfer, now: float) -> Reply:
@@ -121,6 +127,9 @@ class Receiving:
                 if incoming.pieces > PIECES_MAX:
                     self._forget((message.topic, message.sender))
                     return Outcome.REFUSED, "PIECES_MAX"
+            if isinstance(piece, DelayedRows) and len(incoming.delayed) + len(piece.rows) > DELAYED_ROWS_MAX:
+                self._forget((message.topic, message.sender))
+                return Outcome.REFUSED, "DELAYED_ROWS_MAX"
             if piece is not None:
                 self._store(incoming, piece, now)
             incoming.next += 1
@@ -154,9 +163,10 @@ class Receiving:
         for key in [key for key in self.incoming if not may_give(key[1])]:
             self._forget(key)
 
-    def brings(self, log: int) -> bool:
-        """Return True if a transfer brings the log with this number."""
-        return any(one.number == log for incoming in self.incoming.values() for one in incoming.moving.logs.values())
+    def brings(self, log: int, shelf: int = 0) -> bool:
+        """Return True if a transfer brings the log, or the shelf, with this number."""
+        logs = (one.number for incoming in self.incoming.values() for one in incoming.moving.logs.values())
+        return log in logs or any(shelf in incoming.delayed.shelves for incoming in self.incoming.values())
 
     def clear(self) -> None:
         """Forget all transfers: the loop was undone, and the chunks that arrived in it are not stored."""
@@ -185,6 +195,7 @@ class Receiving:
             incoming = self.incoming.pop(key)
             self._discard([log.number for log in incoming.moving.logs.values()])
             self._unstage(incoming.stages.values())
+            self._unshelve(incoming.delayed.shelves)
 
     def _step(self, message: Transfer, step: str, chunk: int = 0) -> Transfer:
         return Transfer(self._sender, message.topic, step, message.transfer, chunk)

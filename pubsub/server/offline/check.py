@@ -38,7 +38,7 @@ from pubsub.base.database import CAREFUL, find_damage, forget_pages, see_begun
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.base.wal import begins_damaged, first_page, frames, log_of, missing_pages
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
-from pubsub.protocol.batch import Buffer, check_batch
+from pubsub.protocol.batch import DELAYED, Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
 from pubsub.server.storage import formats, repaired
 from pubsub.server.storage.loading import Loading, load
@@ -438,7 +438,7 @@ def _check_row(
 
 def _wrong(body: Buffer, count: int, checksum: int) -> str:
     try:
-        check_batch(body, count, checksum)
+        check_batch(body, count, checksum, delays=DELAYED)
     except DecodeError as error:
         return f"are damaged: {error.reason}"
     return ""

@@ -11,26 +11,24 @@
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file has the bytes as they were put.
 A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
-`settings` and `removal` are JSON; a topic with default values has none. The other three files are lines of ASCII words:
+`settings` and `removal` are JSON, and missing if they are the default. `pubsub.server.offline.delayed` has the form of
+delayed messages. The other three files are lines of words in ASCII, separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
-    order          ID COUNT CLIENT/STORE COUNTER STAMP [purged] [spare] [lost]
+    order          ID COUNT CLIENT/STORE COUNTER STAMP [by=CLIENT/STORE,COUNTER] [purged] [spare] [lost]
 
 * `position` is the last acknowledged position of the subscriber.
 * `waiting` is the backlog, in order: ranges of one log each, both ends included, the second one by its offset. A `?`
   behind a range marks it as doubtful: a lost state directory of the client may have processed it.
-* A line of `order` is a run of messages that were put together: COUNT consecutive offsets and counters, in the order in
-  which a new subscriber would read them.
+* A line of `order` is a run of messages put together, with COUNT offsets and counters, in the order of the history.
 * `spare` marks a second copy. A merge keeps it for subscribers that are to receive the messages from that log.
 * `purged` marks lost messages that an operator purged before a subscriber acknowledged them.
-* `lost` marks messages that cannot be read any more. They have no files, and their publisher is `-` if even their row
-  is gone.
+* `lost` marks messages without files, which cannot be read any more. Without their row, their publisher is `-`.
 
 An import reads each topic into a new log. Offsets are assigned anew, and all other data stays. Repeats of a publisher
-are recognised as before. A subscriber may have taken messages before the export without acknowledging them. It gets the
-answer `behind`, because its position is in a log that is not here. A restored copy may lack the end of a log, up to the
-last possible offset. These offsets become one lost message of the new log, which continues behind it.
+are recognised as before. A subscriber that took messages before the export without acknowledging them gets the answer
+`behind`. A restored copy may lack the end of a log; that becomes one lost message of the new log.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from pubsub.base.database import translate
 from pubsub.base.intervals import IntervalSet
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.errors import CallerError, ConfigurationError, InvalidName
-from pubsub.protocol.batch import decode_batch, encode_batch
+from pubsub.protocol.batch import decode_batch, encode_batch, with_origin
 from pubsub.protocol.names import (
     Position,
     check_topic,
@@ -62,8 +60,9 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
+from pubsub.server.offline.delayed import BY, origin_word, read_delayed, read_origin, write_delayed
 from pubsub.server.offline.metadata import read_kept, read_metadata, write_kept, write_metadata
-from pubsub.server.offline.words import lines_of, number_in, parsed
+from pubsub.server.offline.words import lines_of, number_in, parsed, root_of
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -142,7 +141,7 @@ def import_tree(directory: Path, source: Path) -> int:
     """
     if (directory / MEMBER).exists():
         raise ConfigurationError(f"{directory} belongs to one of two members, and the other one would lack the import")
-    folders = sorted(path for path in _root(source).iterdir() if path.is_dir())
+    folders = sorted(path for path in root_of(source).iterdir() if path.is_dir())
     with _opened(directory) as store, store.guarded():
         importing = _Import(store)
         for folder in folders:
@@ -169,15 +168,6 @@ def _written(target: Path) -> Iterator[None]:
         raise ConfigurationError(f"{error.filename or target} cannot be written: {error.strerror}") from None
 
 
-def _root(source: Path) -> Path:
-    if source.name.startswith("server_") and source.is_dir():
-        return source
-    found = sorted(path for path in source.glob("server_*") if path.is_dir())
-    if len(found) != 1:
-        raise ConfigurationError(f"{source} has {len(found)} folders named server_ID, and 1 is needed")
-    return found[0]
-
-
 # Export
 
 
@@ -196,6 +186,7 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     lines = [f"{publishers[number]} {last}\n" for number, last in sorted(topic.last.items())]
     (folder / "publishers").write_text("".join(lines), encoding="ascii")
     write_kept(folder, topic.settings, topic.removal)
+    count += write_delayed(store, topic, publishers, folder)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             row = subscription.row()
@@ -261,7 +252,9 @@ def _export_range(
                 (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
             write_metadata(batch.body or b"\0\0", batch.offset, messages.parent, log, range(place, last))
         counter += place - batch.offset if known else 0
-        line = _line(log, place, last - place, publisher, counter, batch.stamp) + (" purged" if gone else "")
+        line = _line(log, place, last - place, publisher, counter, batch.stamp)
+        line += "" if bodies is None else origin_word(batch, place - batch.offset)
+        line += " purged" if gone else ""
         yield line, 0 if bodies is None else last - place
         place = last
     if place < stop:
@@ -353,6 +346,9 @@ class _Import:
         for words in lines_of(folder / "publishers"):
             publisher, last = parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
             self._store.apply([c.LastMoved(number, self._publisher(publisher), number_in(folder / "publishers", last))])
+        for kept in read_delayed(folder, number, self._publisher):
+            self._store.apply([kept])
+            self.count += kept.count
         for words in lines_of(folder / "subscribers"):
             self._subscriber(folder / "subscribers", words, number, (log_id, end), offsets)
 
@@ -369,9 +365,10 @@ class _Import:
         path, offsets = folder / "order", _Offsets()
         end, total, stamp, spare_from, purged = 1, 0, ALWAYS + 1, 0, 1
         for words in lines_of(path):
-            flags = set(words[5:])
+            origin = [read_origin(path, word) for word in words[5:6] if word.startswith(BY)]
+            flags = set(words[5 + len(origin) :])
             position = parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
-            if position is None or not flags <= {"spare", "lost", "purged"} or len(words) > 8:
+            if position is None or not flags <= {"spare", "lost", "purged"} or len(words) > 9:
                 raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
             count, counter, put_at = (number_in(path, word) for word in (words[1], words[3], words[4]))
             if (
@@ -390,6 +387,7 @@ class _Import:
             stamp = max(stamp, put_at)  # Timestamps rise within a log. ALWAYS itself must not occur.
             publisher = 0 if words[2] == NOBODY else self._publisher(parsed(path, [words[2]], 1, _first_publisher))
             body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
+            body = with_origin(body, *origin[0]) if body is not None and origin else body
             checksum = 0 if body is None else crc32(body)
             gap = max(0, here - BATCH_RECORDS_MAX)  # No row can count more. A longer run is lost, so it needs none.
             first, counter, rest = end + gap, counter + gap, here - gap

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.base.database import translate
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.errors import ConfigurationError
@@ -70,11 +72,15 @@ def accept_copy(directory: Path) -> Restored:
             " use pubsub server promote"
         )
     with contextlib.closing(Store(directory)) as store:
-        return end_logs(store)
+        return end_logs(store, int(time.time() * MICROSECONDS))
 
 
-def end_logs(store: Store) -> Restored:
+def end_logs(store: Store, now: int) -> Restored:
     """Do the same on an open store.
+
+    Args:
+        now: the present time (microseconds since 1970). Delayed messages that were due before it count as lost with the
+            end of the log, because the original store may have delivered them (docs/explanation/delay.md, rule 8).
 
     Raises:
         StorageError: it cannot be read or written.
@@ -86,7 +92,7 @@ def end_logs(store: Store) -> Restored:
         with store.guarded():
             number = store.next_numbers()[1]
             for added, topic in enumerate(topic for topic in topics if not topic.frozen):
-                store.apply(_end_log(topic, number + added))
+                store.apply(_end_log(topic, number + added, now))
             store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
             store.apply([c.NoteKept(ACCEPTED, 1)])
             # The change number must be above any that proxies remember of the original store.
@@ -104,7 +110,7 @@ def _is_quarantine(note: str) -> bool:
     return note in {STALE, STALE_CHANGE} or note.startswith(HELD)
 
 
-def _end_log(topic: Topic, number: int) -> list[c.Change]:
+def _end_log(topic: Topic, number: int, now: int) -> list[c.Change]:
     """Close the open log with a lost end, and open a log with this number."""
     old, log = topic.open, Log(number, secrets.token_hex(8))
     ordered = bool(topic.order)
@@ -115,4 +121,5 @@ def _end_log(topic: Topic, number: int) -> list[c.Change]:
         out.append(c.OrderChanged(topic.number, ""))
     for name, subscription in topic.subscriptions.items():
         out.append(c.SubscriptionChanged(topic.number, name, *subscription.row()))
-    return out
+    past = sorted(row for row in topic.delayed.rows.values() if row.due <= now)
+    return out + [c.DelayedGone(row.shelf, row.due, row.publisher, row.counter) for row in past]

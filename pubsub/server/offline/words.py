@@ -32,3 +32,13 @@ def parsed(path: Path, words: list[str], count: int, parse: Callable[[list[str]]
 
 def number_in(path: Path, word: str) -> int:
     return parsed(path, [word], 1, lambda w: parse_number(w[0]))
+
+
+def root_of(source: Path) -> Path:
+    """Return the tree `server_ID` in a directory, or the directory itself."""
+    if source.name.startswith("server_") and source.is_dir():
+        return source
+    found = sorted(path for path in source.glob("server_*") if path.is_dir())
+    if len(found) != 1:
+        raise ConfigurationError(f"{source} has {len(found)} folders named server_ID, and 1 is needed")
+    return found[0]

@@ -88,7 +88,14 @@ class Compacting:
     generation: int
 
 
-Operation = Parked | Trimming | Compacting
+@dataclass(slots=True)
+class Delivering:
+    """The due messages of a topic, which are appended if this server is its sole owner."""
+
+    topic: str
+
+
+Operation = Parked | Trimming | Delivering | Compacting
 
 
 @dataclass(slots=True)

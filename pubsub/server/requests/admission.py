@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pubsub.base.limits import OFFSET_MAX
+from pubsub.base.limits import DELAYED_BYTES_MAX, DELAYED_ROWS_MAX, OFFSET_MAX
 from pubsub.protocol.messages import Configure, Get, Outcome, Put, Read, Settings
 from pubsub.protocol.names import is_service_topic
 from pubsub.protocol.topic_objects import Purge
@@ -99,7 +99,7 @@ class Admission:
 
     # Limits
 
-    def put(self, topic: Topic | None, publisher: int | None, put: Put) -> str:
+    def put(self, topic: Topic | None, publisher: int | None, put: Put, due: int = 0) -> str:
         """Return the rejection reason of a put."""
         state = self._state
         if state.full:
@@ -114,6 +114,8 @@ class Admission:
                 return rejection
         if topic.open.end + put.count > OFFSET_MAX:
             return "OFFSET_BITS"
+        if due:
+            return self._delayed(topic, len(put.body))
         return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"
 
     def subscription(self, topic: Topic | None, key: str, *, on: bool, continues: bool = False) -> str:
@@ -173,6 +175,11 @@ class Admission:
         number = self._state.publishers.find(publisher)
         rejection = "disk" if self._state.full else self._new_publisher(number)
         return rejection or (self._new_topic() if topic is None else self._publisher_of(topic, number))
+
+    def _delayed(self, topic: Topic, size: int) -> str:
+        if len(topic.delayed) >= DELAYED_ROWS_MAX:
+            return "DELAYED_ROWS_MAX"
+        return "DELAYED_BYTES_MAX" if topic.delayed.size + size > DELAYED_BYTES_MAX else ""
 
     def _new_topic(self) -> str:
         return "topics_max" if len(self._state.topics) >= self._state.settings.topics_max else ""

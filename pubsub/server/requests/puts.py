@@ -6,11 +6,14 @@ The rules are those of docs/explanation/batches.md, B2 and B10.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX
+from pubsub.base.clock import MICROSECONDS
+from pubsub.base.limits import BATCH_RECORDS_MAX, DELAY_SECONDS_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.batch import check_batch
+from pubsub.protocol.batch import DUE, check_batch, due_of
 from pubsub.protocol.messages import Outcome, Put
+from pubsub.protocol.names import is_service_topic
 from pubsub.protocol.train import split_train
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.recovery.abandoned import Abandoned
@@ -20,7 +23,11 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import Topic, Verdict, judge
 from pubsub.server.upkeep.backlog_limit import BacklogLimit
+from pubsub.server.upkeep.delays import Delays
 from pubsub.server.upkeep.retention import Retention
+
+DELAY_SPARE_SECONDS: Final = 24 * 3600
+"""Seconds by which a due time may exceed the limit, because the client's clock may be ahead of the server's."""
 
 
 class Puts:
@@ -32,6 +39,7 @@ class Puts:
         retention: counts appended bytes.
         backlogs: watches topics near the limit of their backlog.
         abandoned: recognises puts to lost logs.
+        delays: keeps delayed puts.
     """
 
     def __init__(
@@ -42,9 +50,11 @@ class Puts:
         retention: Retention,
         backlogs: BacklogLimit,
         abandoned: Abandoned,
+        delays: Delays,
     ) -> None:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
         self._retention, self._backlogs, self._abandoned = retention, backlogs, abandoned
+        self._delays = delays
 
     def put(self, origin: Origin, put: Put, now: float, sole_owner: bool = False) -> None:
         """Process PUT. The rows of a train are judged as if each arrived alone, up to the first that is not stored.
@@ -60,7 +70,7 @@ class Puts:
         last = topic.last.get(number, 0) if topic and number is not None else 0
         outcome, reason = Outcome.DUPLICATE, ""
         for row in rows:
-            judged, reason = self._judge(topic, number, last, row)
+            judged, reason = self._judge(topic, number, last, row, now)
             if judged is Outcome.DUPLICATE:
                 state.counters[judged.value] += 1
                 continue
@@ -96,7 +106,9 @@ class Puts:
         self._state.replies.refuse(origin, reason)
         return ()
 
-    def _judge(self, topic: Topic | None, publisher: int | None, last: int, row: Put) -> tuple[Outcome, str]:
+    def _judge(
+        self, topic: Topic | None, publisher: int | None, last: int, row: Put, now: float
+    ) -> tuple[Outcome, str]:
         """Return the outcome of one row, and the reason; SUCCESS if the row is to be stored.
 
         Args:
@@ -105,14 +117,26 @@ class Puts:
         verdict = judge(last, row.counter, row.count, row.previous)
         if verdict is not Verdict.TAKE:
             return (Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP), ""
-        rejection = self._admission.put(topic, publisher, row)
+        body, due = row.body, 0
+        if len(body) > 1 and body[1] & DUE:
+            due = due_of(body)
+            if refusal := self._refuses(row.topic, due, now):
+                return Outcome.REFUSED, refusal
+        rejection = self._admission.put(topic, publisher, row, due)
         if rejection:
             return Outcome.FULL, rejection
         try:
-            check_batch(row.body, row.count, row.checksum)
+            check_batch(row.body, row.count, row.checksum, delays=DUE)
         except DecodeError as error:
             return Outcome.REFUSED, error.reason
         return Outcome.SUCCESS, ""
+
+    def _refuses(self, topic: str, due: int, now: float) -> str:
+        """Return the reason why a put cannot be delayed; "" for none."""
+        if is_service_topic(topic):
+            return "a service's topic has no delayed messages"
+        latest = self._state.stamps.clock(now) + (DELAY_SECONDS_MAX + DELAY_SPARE_SECONDS) * MICROSECONDS
+        return "" if due <= latest else f"a message can be delayed by {DELAY_SECONDS_MAX // 86400} days at most"
 
     def _answer(self, origin: Origin, put: Put, outcome: Outcome, reason: str, last: int, topic: Topic | None) -> None:
         """Answer a put once: `last` shows how far it was stored, and `outcome` is the result of the next row."""
@@ -135,6 +159,9 @@ class Puts:
             state.replies.refuse(origin, reason)
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
+        if put.body[1] & DUE:
+            self._delays.keep(topic, publisher, put, due_of(put.body), now)
+            return
         state = self._state
         offset, total = topic.append(publisher, put.counter, put.count, len(put.body))
         stamp = state.stamps.next(now)

@@ -7,7 +7,9 @@ Any process may read ranges of a named subscription (`requests.subscriptions`), 
 likes. Like a GET, a range is read after the loop's own changes are in the store, because it may contain records of the
 same loop.
 
-A range of the topic itself may have a start and a limit by timestamp (docs/explanation/replay.md, I8 to I11).
+A range of the topic itself may have a start and a limit by timestamp.
+
+The rules are those of docs/explanation/replay.md, I8; docs/explanation/replay.md, I10.
 """
 
 from __future__ import annotations
@@ -167,10 +169,7 @@ class Reads:
         state = self._state
         begin = self._begin(topic, subscription, read)
         if begin is None:
-            if sole_owner:
-                state.replies.answer(origin, Outcome.GONE, reason=NOT_HELD, **oldest(topic, state.reader))
-            else:
-                self._sole_owner.park_or_reject(origin, read, Outcome.UNKNOWN)
+            self._is_not_held(origin, read, topic, sole_owner=sole_owner)
             return 0
         spans, start, since = begin
         rest = behind(topic, spans, start, read.after)
@@ -189,22 +188,43 @@ class Reads:
             facts |= {"since": since, "history": topic.history_token, "number": topic.removal.tombstones}
             cut = self._within(topic, cut, read)
         if read.records_max and not read.times:
-            far = begins_far_behind(topic, cut, state.reader)
-            if far and (at := self._replays.next_at(now)) is not None:
-                self._delayed_until = min(self._delayed_until, at)
-                return None
-            size = self._hand_out(origin, read, topic, cut, after, facts)
-            if far:
-                self._replays.handed_out(size)
-            elif size:
-                self._replays.shared = True
-            return size
+            return self._hand_out_at_a_pace(origin, read, topic, cut, after, facts, now)
         if read.times:
             body = self._times(topic, cut)
         else:
             body = plan(topic, cut, after, state.reader, read.bytes_max, named=subscription is not None)
         state.replies.answer(origin, Outcome.SUCCESS, log=topic.open.id, body=body, **facts)
         return len(body)
+
+    def _hand_out_at_a_pace(
+        self,
+        origin: Origin,
+        read: Read,
+        topic: Topic,
+        spans: tuple[Span, ...],
+        after: Position,
+        facts: dict[str, object],
+        now: float,
+    ) -> int | None:
+        """Hand out records, or return None if the reader is far behind and waits for its turn."""
+        far = begins_far_behind(topic, spans, self._state.reader)
+        if far and (at := self._replays.next_at(now)) is not None:
+            self._delayed_until = min(self._delayed_until, at)
+            return None
+        size = self._hand_out(origin, read, topic, spans, after, facts)
+        if far:
+            self._replays.handed_out(size)
+        elif size:
+            self._replays.shared = True
+        return size
+
+    def _is_not_held(self, origin: Origin, read: Read, topic: Topic, *, sole_owner: bool) -> None:
+        """Answer a READ that begins at a position which is not held here, or ask whether another server holds it."""
+        state = self._state
+        if sole_owner:
+            state.replies.answer(origin, Outcome.GONE, reason=NOT_HELD, **oldest(topic, state.reader))
+        else:
+            self._sole_owner.park_or_reject(origin, read, Outcome.UNKNOWN)
 
     def _begin(
         self, topic: Topic, subscription: Subscription | None, read: Read
@@ -279,7 +299,7 @@ class Reads:
             checksum=answer.checksum,
             log=topic.open.id,
             body=answer.body,
-            **{name: facts[name] for name in facts.keys() - {"position"}},
+            **{name: fact for name, fact in facts.items() if name != "position"},
         )
         return len(answer.body)
 

@@ -13,6 +13,7 @@ from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.requests.kept import kept
+from pubsub.server.requests.overdue import delayed
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
 from pubsub.server.topic.purged import shown_records
@@ -87,7 +88,7 @@ class Reports:
             * `backlog`: records that wait for the slowest subscriber.
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
-            * `keep`, `drop` and more: see `requests.kept`.
+            * `keep`, `drop` and more: see `requests.kept`. `delayed` and more: see `requests.overdue`.
             * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`.
         """
         if topic:
@@ -103,7 +104,7 @@ class Reports:
         room, waits = SUBSCRIBERS_MAX, Waiting(state, now)
         keys, bind = dict(self.keys()) if self.keys is not None else {}, state.settings.bind
         for name in sorted(names)[:TOPICS_MAX]:
-            topics[name] = _topic(state, state.topics[name], room, waits)
+            topics[name] = _topic(state, state.topics[name], room, waits, now)
             room -= len(topics[name]["subscribers"])
         self._lookups, ahead = waits.lookups, self._proxies.ahead_seconds(now)
         quarantined = [
@@ -159,7 +160,7 @@ def _packed(facts: dict[str, Any]) -> bytes:
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
-def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, Any]:
+def _topic(state: State, topic: Topic, room: int, waits: Waiting, now: float) -> dict[str, Any]:
     subscriptions = [
         (name, topic.subscriptions[name]) for name in sorted(topic.subscriptions) if topic.subscriptions[name].on
     ]
@@ -186,6 +187,7 @@ def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, A
         "backlog": max((topic.waiting(spans) for spans in due.values()), default=0),
         "oldest_unacknowledged_seconds": max((age for age in ages if age is not None), default=None),
         **kept(state, topic, waits),
+        **delayed(state, topic, now),
         "subscribers": subscribers,
         "left_out": len(subscriptions) - len(subscribers),
     }

@@ -28,8 +28,9 @@ from typing import Final
 from pubsub.base.limits import BATCH_RECORDS_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.batch import check_batch
-from pubsub.protocol.messages import Outcome, Publish
-from pubsub.protocol.messages import Stage as StageRows
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.sinks import Publish
+from pubsub.protocol.sinks import Stage as StageRows
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import ROOM, Admission
 from pubsub.server.state.replies import Origin

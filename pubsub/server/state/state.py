@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
+from pubsub.protocol.messages import Configure, Get, Put, Read, Settings, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, is_letters_topic, is_reply_topic, is_service_topic, parse_holder
+from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_defaults import BUILT_IN as NO_RULE
 from pubsub.protocol.topic_defaults import TopicDefault, default_for, parse_default
 from pubsub.protocol.topic_objects import Purge
@@ -153,11 +154,13 @@ class State:
     def topic_of(self, change: c.Change) -> Topic | None:
         """Return the topic to which a change belongs; None if it is not held here."""
         number, log = getattr(change, "topic", None), getattr(change, "log", None)
-        stage = getattr(change, "stage", None)
+        stage, shelf = getattr(change, "stage", None), getattr(change, "shelf", None)
         for topic in self.topics.values():
             if topic.number == number or any(one.number == log for one in topic.logs.values()):
                 return topic
             if any(one.number == stage for one in topic.stages.values()):
+                return topic
+            if shelf is not None and shelf in (topic.number, *topic.delayed.shelves):
                 return topic
         return None
 
@@ -204,6 +207,11 @@ class State:
     def new_log_number(self) -> int:
         self._next_log += 1
         return self._next_log - 1
+
+    def new_shelf(self) -> int:
+        """Return a new number for delayed puts that arrive with a transfer; no topic has it."""
+        self._next_topic += 1
+        return self._next_topic - 1
 
     def new_watermark(self) -> int:
         """Return a new number for a copy of `last`."""

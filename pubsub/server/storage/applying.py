@@ -9,7 +9,7 @@ import apsw
 from msgspec import structs
 
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
-from pubsub.server.storage import repaired, staged
+from pubsub.server.storage import delayed, repaired, staged
 from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
 from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
@@ -235,7 +235,7 @@ class Applying:
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        tables = ("last", "topic_settings", "removal", "topic_order", "purge", "subscription", "rival")
+        tables = ("last", "topic_settings", "removal", "topic_order", "purge", "subscription", "rival", "shelf")
         for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
@@ -382,5 +382,5 @@ class Applying:
         c.BatchPublished: _publish,
         c.StagedDeleted: _delete_staged,
         c.PieceStaged: _stage,
-        **{kind: _on_database(apply) for kind, apply in staged.APPLY.items()},
+        **{kind: _on_database(apply) for kind, apply in (*staged.APPLY.items(), *delayed.APPLY.items())},
     }

@@ -18,6 +18,7 @@ from typing import Final
 
 import apsw
 
+from pubsub.server.storage import delayed
 from pubsub.server.storage.schema import ADDED as ADDED_TO_FORMAT
 from pubsub.server.storage.schema import FORMAT
 
@@ -37,6 +38,7 @@ ADDED: Final = (
 LATER: Final = (
     "create table if not exists purge (topic integer, log text, kept integer not null, unread integer not null,"
     " primary key (topic, log)) without rowid",
+    *delayed.SCHEMA,
     *ADDED_TO_FORMAT,
 )
 """Tables that a store of any format may lack, this one included."""

@@ -15,11 +15,12 @@ import apsw
 from pubsub.base.database import forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
-from pubsub.server.storage import staged
+from pubsub.server.storage import delayed, staged
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, read_parts, read_removal, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.compacted import Parts
+from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
@@ -170,7 +171,7 @@ class Loading:
             read = SubscriptionRow(own, epoch, bool(on), since, (log, acknowledged), self._spans(spans, title))
             topic.subscriptions[who] = subscription_of(who, read)
         self._load_watermarks(topic)
-        topic.stages = staged.load(self.db, number)
+        topic.stages, topic.delayed = staged.load(self.db, number), self._delayed(number, title)
         numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
         for counters in topic.watermarks.values():
             numbers |= set(map(type, counters)) | set(map(type, counters.values()))
@@ -213,6 +214,12 @@ class Loading:
             except (ValueError, TypeError):
                 raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
         return out
+
+    def _delayed(self, topic: int, title: str) -> Delayed:
+        found = delayed.load(self.db, topic)
+        if found is None:
+            raise StoreDamaged(str(self.path), f"topic {title} has delayed messages that cannot be read")
+        return found
 
     def _removal(self, number: int, topic: str) -> Removal:
         """Return the note of the records that went; the low end of a log, also of a used-up one, shows it too."""
@@ -313,8 +320,10 @@ class Loading:
             "log",
             "rival",
             "stage",
+            "shelf",
         )
-        columns = [("topic", "id"), ("quarantined_topic", "id"), *((table, "topic") for table in (*referring, "stage"))]
+        numbered = (("topic", "id"), ("quarantined_topic", "id"), ("shelf", "id"), ("delayed", "shelf"))
+        columns = [*numbered, *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.
         damaged = max(self.reader.damaged, default=0)
@@ -345,6 +354,14 @@ class Loading:
         """Return the number and the count of pieces of each stage without a topic."""
         try:
             return staged.dropped(self.db)
+        except apsw.CorruptError:
+            forget_pages(self.db)
+            return []  # They stay in the file.
+
+    def discarded_shelves(self) -> list[int]:
+        """Return the numbers of shelves without a topic that still have rows to delete."""
+        try:
+            return delayed.orphans(self.db)
         except apsw.CorruptError:
             forget_pages(self.db)
             return []  # They stay in the file.
@@ -401,4 +418,5 @@ def load(store: Loading) -> Loaded:
         *store.next_staged(),
         tuple(store.dropped_stages()),
         tuple(store.unused_watermarks(topics.values())),
+        tuple(store.discarded_shelves()),
     )

@@ -17,9 +17,10 @@ from pubsub.base.database import forget_pages
 from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
-from pubsub.server.storage import repaired
+from pubsub.server.storage import delayed, repaired
 from pubsub.server.storage.staged import body_of, staged_body
 from pubsub.server.topic.changes import LogState
+from pubsub.server.topic.delayed import Waiting
 from pubsub.server.topic.delivery import Batch
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -260,6 +261,17 @@ class Reader:
             return staged_body(self._db, piece)
         except (apsw.CorruptError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
+
+    def delayed(self, row: Waiting) -> bytes | None:
+        """Return the body of a delayed put; None if it is not in the store."""
+        try:
+            return delayed.body_of(self._db, row)
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def has_delayed(self, shelf: int) -> bool:
+        """Return True if a shelf has delayed puts."""
+        return self._row("select 1 from delayed where shelf = ? limit 1", (shelf,)) is not None
 
     def remember(self, key: int, batch: Batch) -> None:
         """Cache a batch, and drop the oldest ones if there are too many bytes."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pubsub.server.storage import staged
+from pubsub.server.storage import delayed, staged
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
@@ -57,6 +57,7 @@ SCHEMA: Final = (
     "create table quarantined_topic (id integer primary key, name text not null, open_log integer not null,"
     " history text not null, reason text not null, stamp integer not null)",
     *staged.SCHEMA,
+    *delayed.SCHEMA,
 )
 """`quarantine` has the bytes of damaged batches, and `quarantined_topic` the topics that the server no longer holds."""
 
@@ -75,6 +76,7 @@ DESCRIBING: Final = (
     "subscription",
     "watermark",
     "stage",
+    "shelf",
     "published",
     "rival",
     "quarantined_topic",

@@ -202,7 +202,7 @@ class RemovalChanged(_Change):
 
 
 class OrderChanged(_Change):
-    """The history of a topic has the order that began with the log `order`; "": with the open log."""
+    """The order of a topic's history began with this log; "": with the open log."""
 
     topic: Number
     order: str
@@ -383,6 +383,47 @@ class StagedDeleted(_Change):
     last: bool
 
 
+class DelayedKept(_Change):
+    """A put batch waits for its due time.
+
+    Attributes:
+        shelf: the number of its topic, or of a transfer that brings it.
+        due: microseconds since 1970.
+        publisher, counter, count, checksum, body: of the put.
+    """
+
+    shelf: Number
+    due: Number
+    publisher: Number
+    counter: Number
+    count: Number
+    checksum: Number
+    body: Buffer
+
+
+class DelayedGone(_Change):
+    """A batch waits no more: this commit appends it, or it was delivered elsewhere before a merge."""
+
+    shelf: Number
+    due: Number
+    publisher: Number
+    counter: Number
+
+
+class ShelfMerged(_Change):
+    """The batches that wait on a shelf become a topic's."""
+
+    shelf: Number
+    topic: Number
+
+
+class ShelfDiscarded(_Change):
+    """So many batches of a shelf without a topic are deleted, in order."""
+
+    shelf: Number
+    rows: Number
+
+
 class ChangeCounted(_Change):
     """The server's change number and its highest timestamp."""
 
@@ -426,5 +467,9 @@ Change = (
     | StagePublished
     | StageDropped
     | StagedDeleted
+    | DelayedKept
+    | DelayedGone
+    | ShelfMerged
+    | ShelfDiscarded
     | ChangeCounted
 )

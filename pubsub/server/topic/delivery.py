@@ -24,6 +24,7 @@ from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.compacted import outside
+from pubsub.server.topic.delayed import Waiting
 from pubsub.server.topic.purges import PURGED
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
@@ -75,6 +76,12 @@ class BatchReader(Protocol):
 
     def staged(self, piece: int) -> bytes:
         """Return the bytes of a fragment that a sink staged."""
+
+    def delayed(self, row: Waiting) -> bytes | None:
+        """Return the body of a delayed put; None if it is not in the store."""
+
+    def has_delayed(self, shelf: int) -> bool:
+        """Return True if a shelf has delayed puts."""
 
     def log_state(self, log: str) -> LogState:
         """Return the state of a log by its ID."""

@@ -61,6 +61,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
+    "delayed": Fate.STORED | Fate.TRAVELS | Fate.EXPORTED,  # `upkeep.delays` merges it.
     "removal": _EVERYWHERE,
     "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
     "order": _BETWEEN_STORES,

@@ -38,6 +38,7 @@ class Loaded:
         next_stage, next_piece: the first free numbers of stages and their fragments.
         dropped: number and fragment count of stages without a topic.
         unused_watermarks: numbers of copies of `last` that no span refers to.
+        discarded_shelves: numbers of shelves without a topic that still have delayed puts.
     """
 
     store_id: str
@@ -55,3 +56,4 @@ class Loaded:
     next_piece: int = 1
     dropped: tuple[tuple[int, int], ...] = ()
     unused_watermarks: tuple[int, ...] = ()
+    discarded_shelves: tuple[int, ...] = ()

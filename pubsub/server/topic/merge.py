@@ -101,7 +101,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     """
     behind = outdated(topic, other)
     second = bool(behind) or is_elder(other, topic)
-    order = _order(topic, other, second=second)
+    topic.begin_order(_order(topic, other, second=second))
     _forget_logs(topic, behind)
     known = topic.merged | topic.logs.keys()
     topic.watermarks |= other.watermarks
@@ -127,13 +127,10 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         subscription.consumer = _consumer(subscription, mine, its)
         subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-    # The counters of a restored copy, and of a side that lacks what the other let go of (M18), go beyond its records.
-    topic.history = (
-        (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
-        if second
-        else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
-    )
-    topic.begin_order(order)
+    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history. The same holds
+    # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
+    left, right, counters = (foreign, own, theirs) if second else (own, foreign, ours)
+    topic.history = (*left, *watermarks.view(right, counters, ALWAYS), tail)
     _take_over(topic, other, known)
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)

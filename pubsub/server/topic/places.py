@@ -4,7 +4,7 @@ Timestamps rise with the offsets of a log (docs/explanation/numbers.md, N8), so 
 million batches. Along a history they do not rise, because a merge brings the records of another server. So a limit by
 timestamp applies to each span by itself.
 
-The rules are those of docs/explanation/replay.md, I1 and I2.
+The rules are those of docs/explanation/replay.md, I1; docs/explanation/replay.md, I2.
 """
 
 from __future__ import annotations

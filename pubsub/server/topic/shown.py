@@ -3,7 +3,7 @@
 A span shows the records that neither its `watermark` nor its `since` leaves out. Offsets that no row holds are no
 records. Only the end of the open log may have records without rows: those of the present loop.
 
-The rules are those of docs/explanation/replay.md, I4 and I11.
+The rules are those of docs/explanation/replay.md, I4; docs/explanation/replay.md, I11.
 """
 
 from __future__ import annotations

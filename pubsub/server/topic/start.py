@@ -12,7 +12,8 @@ start. Timestamps of two servers compare within the bound on skew, so a start at
 for that skew. A start at a timestamp does not, since every record has a timestamp.
 
 The rules are those of docs/explanation/get.md, G15; docs/explanation/numbers.md, N8;
-docs/explanation/replay.md, I1 to I6.
+docs/explanation/replay.md, I1; docs/explanation/replay.md, I3; docs/explanation/replay.md, I5;
+docs/explanation/replay.md, I6.
 """
 
 from __future__ import annotations

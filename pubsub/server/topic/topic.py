@@ -38,6 +38,7 @@ from pubsub.server.topic.changes import (
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
@@ -102,6 +103,7 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        delayed: puts that wait for their due time.
         removal: whether records went, and the tombstones among them.
         compacted: the parts of each log from which compaction removed records, by the log's ID.
         order: ID of the log with which the order of the history began; "": it is the open log.
@@ -131,6 +133,7 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    delayed: Delayed = field(default_factory=Delayed)
     removal: Removal = NOTHING
     compacted: dict[str, Parts] = field(default_factory=dict)
     order: str = ""

@@ -5,8 +5,7 @@ The rules are those of docs/explanation/retention.md, T2, T4, T5 and T6.
 A batch may be deleted if the topic's policy releases it, no cursor needs any of it, and no other server holds any of
 the topic. The low end of the history then rises, and nothing is missing there. Topics wait in a heap for the time at
 which their oldest batch may be due. One question about sole ownership covers all batches found at the same time.
-Timestamps rise with offsets, so bisection finds the limit of deletion in a log. Batches are deleted in pieces, so that
-a long history never delays the loop.
+Bisection finds the limit of deletion in a log. Batches are deleted in pieces, so a long history never delays the loop.
 
 Batches that could be deleted if the server were known to be the sole owner have a separate limit in bytes. Beyond it
 the oldest batches lose their bytes and keep their rows. A later merge then knows which messages are lost, and to which
@@ -297,11 +296,9 @@ class Retention:
 
     def _expire(self, topic: Topic, oldest: int) -> None:
         """Let the batches that are too old for delivery take no room in the backlog."""
-        places = {log.id: expired_below(log, oldest, self._state.reader) for log in topic.logs.values()}
-        if any(log.expired != places[log.id] for log in topic.logs.values()):
-            for log in topic.logs.values():
-                log.expired = places[log.id]
-            self._state.measure(topic)
+        for log in topic.logs.values():
+            log.expired = expired_below(log, oldest, self._state.reader)
+        self._state.measure(topic)
 
     def _drops(self, topic: Topic, settings: Settings, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
         """Return for each log with unacknowledged batches to drop the offset below which they go."""

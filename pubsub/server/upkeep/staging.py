@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
-from pubsub.protocol.messages import Stage as StageRows
+from pubsub.protocol.sinks import Stage as StageRows
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.stages import Piece, Stage, StageKey

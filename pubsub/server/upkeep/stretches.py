@@ -16,7 +16,16 @@ from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
-from pubsub.protocol.batch import Buffer, batch_ends, decode_batch, decode_blocks, decode_keys, encode_batch
+from pubsub.protocol.batch import (
+    Buffer,
+    batch_ends,
+    decode_batch,
+    decode_blocks,
+    decode_keys,
+    encode_batch,
+    origin_of,
+    with_origin,
+)
 from pubsub.protocol.names import Position
 from pubsub.server.state.state import State
 from pubsub.server.topic import compacted
@@ -263,9 +272,11 @@ class Thinning:
             return
         assert batch.body is not None
         bodies, keys, blocks = (decode(batch.body) for decode in (decode_batch, decode_keys, decode_blocks))
-        total, left = batch.total, set(range(batch.count)).difference(indexes)
+        total, left, origin = batch.total, set(range(batch.count)).difference(indexes), origin_of(batch.body)
         for low, high in _runs(sorted(left)):
             body = encode_batch(bodies[low:high], keys[low:high], blocks[low:high])
+            if origin is not None:
+                body = with_origin(body, origin[0], origin[1] + low)
             place, counter = batch.offset + low, batch.counter + low
             facts = (high - low, batch.publisher, counter, batch.stamp, crc32(body), total, body)
             self._kept.append(BatchKept(self._log.number, place, *facts))

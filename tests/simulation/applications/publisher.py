@@ -12,6 +12,7 @@ from pubsub.client.storage.transaction import Ticket
 from pubsub.errors import InDoubt, StateCopied, StorageError
 from tests.simulation.applications.program import Program
 from tests.simulation.clients import Call, Cancelled, HandlerError
+from tests.simulation.delaying import put_later
 from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, Put
 from tests.simulation.retrying import key_of
 
@@ -33,7 +34,7 @@ class Publisher:
         """The process has started: its threads go on."""
         self.flushed = False
         for thread in self.program.habits.publishers:
-            self.node.later(0.01, partial(self._publish, thread))
+            self.node.later(0.01, partial(self.publish, thread))
 
     def lost_power(self) -> None:
         """Rows that were not fsynced may be gone."""
@@ -53,8 +54,8 @@ class Publisher:
 
     # The next act of a thread
 
-    def _publish(self, thread: str) -> None:
-        again = partial(self._publish, thread)
+    def publish(self, thread: str) -> None:
+        again = partial(self.publish, thread)
         if self.program.finishing:
             self._finish(thread, again)
             return
@@ -68,6 +69,8 @@ class Publisher:
         chance = random.random()
         if bursts and random.random() < bursts:
             self._burst(topic, random.randrange(2, 7), thread)
+        elif self.world.fate.delays and random.random() < self.world.fate.delays:
+            put_later(self, topic, thread)
         elif chance < 0.3:
             self._put(topic, 1, thread)
         elif chance < 0.5:
@@ -93,11 +96,11 @@ class Publisher:
 
     def _finished_flush(self) -> None:
         self.flushed = not self._farewells
-        self.node.later(0.5, partial(self._publish, "main"))
+        self.node.later(0.5, partial(self.publish, "main"))
 
     # Puts and their results
 
-    def _new(self, topic: str, thread: str, group: str = "") -> Put:
+    def new(self, topic: str, thread: str, group: str = "") -> Put:
         index = self.program.number()
         source = (self.name, self.program.life, thread)
         return self.history.put(Put(f"{self.name}:{index}", source, index, topic, self.world.now, group=group))
@@ -109,34 +112,34 @@ class Publisher:
                 put.key = key_of(put.index)
         return [put.key for put in puts]
 
-    def _move(self, put: Put, state: str) -> None:
+    def move(self, put: Put, state: str) -> None:
         if put.state not in {EXCUSED, ABORTED, ACKED}:
             put.state = state
             if state == ACKED:
                 put.acked_at = self.world.now
 
-    def _unresolved(self, topic: str) -> list[Put]:
+    def unresolved(self, topic: str) -> list[Put]:
         return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]
 
     def _put(self, topic: str, count: int, thread: str, *, wait: bool = True) -> None:
-        puts = [self._new(topic, thread) for _ in range(count)]
-        earlier = self._unresolved(topic)
+        puts = [self.new(topic, thread) for _ in range(count)]
+        earlier = self.unresolved(topic)
 
         def then(result: Any, error: Exception | None) -> None:
             if error is None:
                 if isinstance(result, Ticket):
                     puts[0].counter = result.counter
                 for put in puts:
-                    self._move(put, ACKED if wait else KEPT)
+                    self.move(put, ACKED if wait else KEPT)
                 for put in earlier if wait else ():
-                    self._move(put, ACKED)
+                    self.move(put, ACKED)
             elif isinstance(error, InDoubt):
                 for put in puts:
-                    self._move(put, KEPT)
+                    self.move(put, KEPT)
             elif isinstance(error, Cancelled) and puts[0].body.encode() in error.open_bodies:
-                self._move(puts[0], ABORTED)
+                self.move(puts[0], ABORTED)
             self.program.failed(error)
-            self.program.next(partial(self._publish, thread))
+            self.program.next(partial(self.publish, thread))
 
         bodies, calls = [put.body.encode() for put in puts], self.node.calls.puts
         keys = self._keys(puts)
@@ -148,8 +151,8 @@ class Publisher:
     def _put_at_once(self, topic: str, count: int, thread: str) -> None:
         """Calls that are begun one after the other before any is over, as by tasks; the last one may be no group's."""
         random = self.world.random
-        puts = [self._new(topic, thread) for _ in range(count)]
-        earlier = self._unresolved(topic)
+        puts = [self.new(topic, thread) for _ in range(count)]
+        earlier = self.unresolved(topic)
         left = set(range(count))
 
         def then(index: int, result: Any, error: Exception | None) -> None:
@@ -157,15 +160,15 @@ class Publisher:
             if error is None:
                 put.counter = result.counter if isinstance(result, Ticket) else result[0].counter
                 for one in (put, *earlier):
-                    self._move(one, ACKED)
+                    self.move(one, ACKED)
             elif isinstance(error, InDoubt):
-                self._move(put, KEPT)
+                self.move(put, KEPT)
             elif isinstance(error, Cancelled) and put.body.encode() in error.open_bodies:
-                self._move(put, ABORTED)
+                self.move(put, ABORTED)
             self.program.failed(error)
             left.discard(index)
             if not left:
-                self.program.next(partial(self._publish, thread))
+                self.program.next(partial(self.publish, thread))
 
         calls, others, begun = self.node.calls.puts, random.random() < 0.3, list[Call]()
         for index, put in enumerate(puts):
@@ -183,16 +186,16 @@ class Publisher:
         if rows == 1:
             self._put(topic, 1, thread)
             return
-        put = self._new(topic, thread)
+        put = self.new(topic, thread)
 
         def then(result: Any, error: Exception | None) -> None:
             if error is None:
-                self._move(put, KEPT)
+                self.move(put, KEPT)
             self.program.failed(error)
             if error is None:
                 self._burst(topic, rows - 1, thread)
             else:
-                self.program.next(partial(self._publish, thread))
+                self.program.next(partial(self.publish, thread))
 
         self.node.call(self.node.calls.puts.put_many(topic, [put.body.encode()], None, None, False), then)
 
@@ -205,7 +208,7 @@ class Publisher:
         try:
             with calls.puts.transaction() as transaction:
                 for _ in range(random.randrange(1, 4)):
-                    put = self._new(random.choice(self.program.topics()), thread, token)
+                    put = self.new(random.choice(self.program.topics()), thread, token)
                     puts.append(put)
                     for _ in calls.puts.put_many(put.topic, [put.body.encode()], None, transaction, True):
                         pass
@@ -219,8 +222,8 @@ class Publisher:
             self.program.failed(error)
         else:
             for put in puts:
-                self._move(put, KEPT)
-        self.program.next(partial(self._publish, thread))
+                self.move(put, KEPT)
+        self.program.next(partial(self.publish, thread))
 
     def _discard(self, topic: str, then: Callable[[], None]) -> None:
         self.node.operations += 1
@@ -228,7 +231,7 @@ class Publisher:
             if put.source[0] == self.name and put.topic == topic:
                 put.state = EXCUSED
                 for other in self.history.groups.get(put.group, ()):
-                    self._move(other, EXCUSED)
+                    self.move(other, EXCUSED)
         for put in self.history.puts.values():
             if put.follows is not None and put.source[0] == self.name and put.topic == topic:
                 put.state = EXCUSED
@@ -244,7 +247,7 @@ class Publisher:
         def finished(_: Any, error: Exception | None) -> None:
             if error is None:
                 for put in kept:
-                    self._move(put, ACKED)
+                    self.move(put, ACKED)
                 then()
                 return
             self.program.failed(error)

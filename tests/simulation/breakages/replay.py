@@ -1,4 +1,4 @@
-"""Breakages of the rules of starts, seeks and reads along the history (docs/explanation/replay.md)."""
+"""Breakages of the rules of starts, seeks and reads along the history (docs/explanation/replay.md, I7)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pubsub.server.topic.start
 from pubsub.client.core.cursor import Cursor as ClientCursor
 from pubsub.client.core.prefetch import Prefetch
 from pubsub.protocol import Outcome
-from pubsub.protocol.names import last_records
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.topic.topic import Topic
 from tests.simulation.breakages.room import Room, substitute
@@ -109,17 +108,6 @@ def _(stack: contextlib.ExitStack) -> None:
         yield from shown(topic, [replace(span, watermark=0, since=0) for span in spans], reader, budget)
 
     substitute(stack, START, "backwards", offsets)
-
-
-@breakage("since of the last N leaves out the skew")
-def _(stack: contextlib.ExitStack) -> None:
-    def without_skew(topic: Any, start: Any, stamp: int, skew: int, reader: Any) -> Any:
-        cursor = cursor_at(topic, start, stamp, skew, reader)
-        if cursor is not None and last_records(start):
-            cursor.since = max(cursor.since, stamp)
-        return cursor
-
-    substitute(stack, SUBSCRIPTIONS, "cursor_at", without_skew)
 
 
 @breakage("a history has one token for ever")

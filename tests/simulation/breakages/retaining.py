@@ -34,12 +34,3 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("ages are trusted with a wrong clock")
 def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, Proxies, "trusts_ages", lambda self, now: True)
-
-
-@breakage("the clock is compared without the stamps that were assigned before")
-def _(stack: contextlib.ExitStack) -> None:
-    def ahead_seconds(self: Any, now: float) -> float | None:
-        told = [self._stamps.clock(now) / 1e6 - now - proxy.clock for proxy in self.all if proxy.clock is not None]
-        return min(told) if len(told) >= self.majority else None
-
-    substitute(stack, Proxies, "ahead_seconds", ahead_seconds)

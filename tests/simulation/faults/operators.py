@@ -289,7 +289,7 @@ class Operators:
         disk.restore(files)
         try:
             store = Store(Path(f"/{server.name}"), vfs=NAME)
-            end_logs(store)
+            end_logs(store, int(server.host.wall() * 1_000_000))
             store.close()
         except PubsubError as error:
             self.history.violate(f"{server.name}: a copy cannot be put back: {error}")
@@ -297,6 +297,9 @@ class Operators:
             if topic in holds:
                 # A part held then and now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
+                # Delayed messages that were due may have come meanwhile, so the copy does not deliver them.
+                past = self.world.now + self.history.skew
+                safe = frozenset(body for body in safe if not 0 < self.history.puts[body].due <= past)
                 # A reader in a log merged since the copy learns of the loss in that log, and of the end of the copy's
                 # own.
                 losses = 2 if topic in held and holds[topic] - held[topic] else 1

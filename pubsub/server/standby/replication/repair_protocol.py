@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pubsub.errors import DecodeError
-from pubsub.protocol.batch import check_batch
+from pubsub.protocol.batch import DELAYED, check_batch
 from pubsub.protocol.standby import EntryId, Repair
 from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.topic.changes import BatchRepaired
@@ -141,7 +141,7 @@ class Repairs:
 
 def _is_verified(message: Repair, publishers: int) -> bool:
     try:
-        check_batch(message.body, message.count, message.checksum)
+        check_batch(message.body, message.count, message.checksum, delays=DELAYED)
     except DecodeError:
         return False
     return 0 < message.publisher < publishers
