@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from string import digits
 
 FOLDER = Path(__file__).parents[1] / "docs/explanation"
 PAGE = FOLDER / "rules.md"
@@ -33,10 +34,9 @@ class Rule:
     heading: str
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The letters and the number of its name."""
-        letters = self.name.rstrip("0123456789")
-        return letters, int(self.name.removeprefix(letters))
+    def letters(self) -> str:
+        """The letter of its page, or two letters: all single ones are taken."""
+        return self.name.rstrip(digits)
 
 
 def rules_of(page: Path) -> list[Rule]:
@@ -54,7 +54,7 @@ def rules_of(page: Path) -> list[Rule]:
 def rules() -> list[Rule]:
     """Return the rules of all pages, by their names."""
     found = [rule for page in sorted(FOLDER.glob("*.md")) if page != PAGE for rule in rules_of(page)]
-    return sorted(found, key=lambda rule: rule.place)
+    return sorted(found, key=lambda rule: (rule.letters, int(rule.name.removeprefix(rule.letters))))
 
 
 def anchor(heading: str) -> str:

@@ -8,7 +8,7 @@ from random import Random
 from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
-from tests.simulation.focus import settings_split
+from tests.simulation.settings_runs import settings_split
 from tests.simulation.simulation import simulate
 
 SEEDS = (*range(6), 11, 14)

@@ -205,14 +205,12 @@ class Loading:
 
     def _compacted(self, logs: Iterable[int], topic: str) -> dict[str, Parts]:
         """Return the compacted parts of the logs with these numbers, by their IDs."""
-        out = {}
-        for log in logs:
-            row = self._row("select name, parts from compacted join log on id = log where log = ?", (log,))
-            try:
-                if row is not None:
-                    out[row[0]] = read_parts(row[1])
-            except (ValueError, TypeError):
-                raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
+        out, query = {}, "select name, parts from compacted join log on id = log where log = ?"
+        try:
+            for name, parts in (row for log in logs for row in self._rows(query, (log,))):
+                out[name] = read_parts(parts)
+        except (ValueError, TypeError):
+            raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
         return out
 
     def _delayed(self, topic: int, title: str) -> Delayed:

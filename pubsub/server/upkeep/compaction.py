@@ -19,6 +19,7 @@ from typing import Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import NOT_SOLE_OWNER
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.sole_owner import Compacting, SoleOwner
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import Change
@@ -46,6 +47,7 @@ class Compaction:
 
     Args:
         sole_owner: answers whether this server is a topic's sole owner.
+        patterns: makes the entries of subscribers to patterns.
         trimmed: raises the low end of a log, and returns the changes.
         now: monotonic seconds.
         trusts_ages: returns False while the server's clock may be ahead.
@@ -58,12 +60,13 @@ class Compaction:
         self,
         state: State,
         sole_owner: SoleOwner,
+        patterns: ServerPatterns,
         trimmed: Callable[[Topic, Log, int], list[Change]],
         now: float,
         trusts_ages: Callable[[float], bool],
     ) -> None:
         self._trusts_ages = trusts_ages
-        self._state, self._sole_owner, self._trimmed = state, sole_owner, trimmed
+        self._state, self._sole_owner, self._patterns, self._trimmed = state, sole_owner, patterns, trimmed
         self.clock: Callable[[], float] = lambda: 0.0
         self._at = {name: now + LOOK_SECONDS for name, topic in state.topics.items() if topic.settings.compacts}
         """When each topic is due for a pass."""
@@ -116,7 +119,8 @@ class Compaction:
         self._asked, self._granted = False, sole_owner
         if topic.not_let_go in {"", NOT_SOLE_OWNER}:
             topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
-        if not sole_owner:
+        # A subscriber to a pattern is to receive the records of its own time, and may have no subscription here yet.
+        if not (sole_owner and self._patterns.prepare(topic, asked.denied, True, sole_owner)):
             self._push(topic.name, now + LOOK_SECONDS)
             self._end()
 

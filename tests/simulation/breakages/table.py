@@ -13,6 +13,7 @@ from tests.simulation.breakages import (
     damage,
     delays,
     expiry,
+    family,
     forms,
     groups,
     messenger,
@@ -52,6 +53,7 @@ ROOMS = (
     replay,
     retries,
     purges,
+    family,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
