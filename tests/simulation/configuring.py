@@ -58,7 +58,8 @@ def configured(fate: Fate, seed: int) -> Fate:
         return fate
     fate.configurers = random.choice((1, 1, 2, 3))
     fate.drops = not fate.ranges and random.random() < 0.5
-    fate.latest = random.random() < 0.35
+    # A holder that does not know the settings yet drops bodies beyond a tight limit.
+    fate.latest = random.random() < 0.35 and not fate.tight
     return fate
 
 

@@ -36,5 +36,23 @@ def settings_split(seed: int) -> Fate:
 def latest_split(seed: int) -> Fate:
     """The same with messages that have keys, of which topics keep the latest."""
     fate = settings_split(seed)
-    fate.latest, fate.drops = True, False
+    fate.latest, fate.drops, fate.tight = True, False, False
+    return fate
+
+
+def latest_repeated(seed: int) -> Fate:
+    """The same with puts that are doubled and late, so that both servers take some of them."""
+    random = Random(f"latest {seed}")
+    fate = latest_split(seed)
+    fate.clients, fate.think = 3, 0.02
+    fate.late, fate.late_seconds = random.choice((0.05, 0.2)), random.choice((0.5, 2.0))
+    fate.duplicate, fate.reorder = random.choice((0.1, 0.3)), 0.1
+    fate.faults = drawn_faults(random, some={"move": 1.0, "cut": 1.0, "churn": 1.0}, detour=2.0, pause=1.0)
+    return fate
+
+
+def latest_families(seed: int) -> Fate:
+    """The same with clients that subscribe to a pattern."""
+    fate = latest_split(seed)
+    fate.families = 2
     return fate

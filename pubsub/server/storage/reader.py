@@ -111,8 +111,12 @@ class Reader:
         rows = self._rows(statement, bind)
         return rows[0] if rows else None
 
-    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
-        """Yield the batches that contain offsets in [offset, high) of a log, in order."""
+    def batches(self, log: int, offset: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
+        """Yield the batches that contain offsets in [offset, high) of a log, in order.
+
+        Args:
+            cached: False: those that are read from the table are not cached, because they are not needed again.
+        """
         base = log << OFFSET_BITS
         key = self._holding(base, offset)
         while key is not None and key & _OFFSET < high:
@@ -124,9 +128,9 @@ class Reader:
             key += batch.count
             if key & _OFFSET >= high:
                 return
-        yield from self._stored(base | offset if key is None else key, base | high)
+        yield from self._stored(base | offset if key is None else key, base | high, cached=cached)
 
-    def _stored(self, key: int, high: int) -> Iterator[Batch]:
+    def _stored(self, key: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
         """Yield the batches with keys in [key, high), read in pieces of growing size.
 
         An open cursor would keep the write-ahead log from starting over.
@@ -140,7 +144,8 @@ class Reader:
             # Cache the complete piece: a subscriber that takes only a part asks for the rest with its next GET.
             for row, batch in zip(left, batches, strict=True):
                 batch.damaged = batch.body is None and row[0] in self.damaged
-                self._remember_read(row[0], batch)
+                if cached:
+                    self._remember_read(row[0], batch)
             yield from batches
             if not piece:
                 return

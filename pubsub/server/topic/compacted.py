@@ -9,7 +9,7 @@ The rule is docs/explanation/compaction.md, KL5.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -38,24 +38,34 @@ Parts = tuple[Thinned, ...]
 """The parts of one log, in order."""
 
 
-def add(parts: Parts, low: int, high: int, freed: int = 0) -> Parts:
-    """Return the parts after all records in [low, high) went, which were there before."""
+def add(
+    parts: Parts, low: int, high: int, freed: int = 0, is_complete: Callable[[int, int], bool] = lambda low, high: True
+) -> Parts:
+    """Return the parts after all records in [low, high) went, which were there before.
+
+    Args:
+        freed: bytes that went with them.
+        is_complete: returns True if no row is missing between two offsets. Parts do not join over a missing row,
+            because it would no longer be known as damage.
+    """
     out: list[Thinned] = []
-    rest = list(parts)
-    while rest and rest[0].high < low:
-        out.append(rest.pop(0))
+    rest = list(reversed(parts))
+    while rest and rest[-1].high < low:
+        out.append(rest.pop())
     kept: int | None = 0
     removed = high - low
-    while rest and rest[0].low <= high:
-        one = rest.pop(0)
+    while rest and rest[-1].low <= high:
+        one = rest.pop()
         # What is outside of the earlier part was complete.
         low, high, covered = min(low, one.low), max(high, one.high), one.high - one.low
         kept = None if kept is None or one.kept is None else kept + one.kept - covered
         freed += one.freed
-    whole = Thinned(low, high, None if kept is None else kept + high - low - removed, freed)
-    for neighbour in (whole, *rest):
-        out.append(_joined(out.pop(), neighbour) if out and _is_small(out[-1], neighbour) else neighbour)
-    return tuple(out)
+    grown = Thinned(low, high, None if kept is None else kept + high - low - removed, freed)
+    if out and _is_small(out[-1], grown) and is_complete(out[-1].high, low):
+        grown = _joined(out.pop(), grown)
+    if rest and _is_small(grown, rest[-1]) and is_complete(high, rest[-1].low):
+        grown = _joined(grown, rest.pop())
+    return (*out, grown, *reversed(rest))
 
 
 def _between(one: Thinned, next_one: Thinned) -> int:

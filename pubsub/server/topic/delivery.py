@@ -65,7 +65,7 @@ class Batch:
 class BatchReader(Protocol):
     """The source of stored batches."""
 
-    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+    def batches(self, log: int, offset: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
         """Yield the batches that hold offsets [offset, high) of a log, in order."""
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
+from pubsub.base.intervals import IntervalSet
 from pubsub.protocol.batch import (
     Buffer,
     batch_ends,
@@ -38,7 +39,12 @@ from pubsub.server.topic.topic import Log, Topic
 STRETCH_RECORDS: Final = 10_000
 STRETCH_BYTES: Final = 8 * 1024 * 1024
 STRETCH_SECONDS: Final = 0.01
-"""Limits of one round: it ends with the first batch that exceeds one of them."""
+"""Limits of one round: it ends with the first batch that exceeds one of them. A batch is looked at as a whole, so a
+round may take longer by one batch."""
+
+GROUP_BATCHES: Final = 64
+GROUP_BYTES: Final = 256 * 1024
+"""Batches that a round reads at once; it ends with the first batch beyond these bytes."""
 
 COMPACT_KEYS_MAX: Final = 1 << 20
 """Keys that a pass remembers, of about 100 bytes each."""
@@ -93,7 +99,7 @@ class Pass:
         if self._going is None:
             self._going = list(self._tombstones.values())
         if self._going:
-            return self._remove_tombstones(self._going)
+            return self._remove_tombstones(self._going, clock() + STRETCH_SECONDS, clock)
         if self._rest is None:
             self.finished = True
         else:
@@ -111,6 +117,7 @@ class Pass:
         thinning = Thinning(self._state, self.topic, log)
         for batch in self._batches(log, low, high):
             high = max(low, batch.offset)
+            thinning.see(batch)
             if self._is_readable(log, batch):
                 self._look(span, log, batch, stamp, thinning, top)
             if clock() > until:
@@ -123,24 +130,32 @@ class Pass:
             self._index, self._high = self._index + 1, None
         return thinning.finish()
 
-    def _batches(self, log: Log, low: int, high: int) -> list[Batch]:
-        """Return the batches of the next stretch below `high`, the newest first. `_bottom` is the offset it reaches."""
-        records = size = 0
-        self._bottom = low
-        if high <= low:
-            return []
-        reader = self._state.reader
-        rows = reader.backwards(log.number, log.low, high, STRETCH_RECORDS)
-        for offset, count, length in rows:
-            if offset + count <= low:
-                break
-            if records and (records + count > STRETCH_RECORDS or size + length > STRETCH_BYTES):
-                self._bottom = offset + count
-                break
-            records, size, first = records + count, size + length, offset
-        else:
-            self._bottom = low if len(rows) < STRETCH_RECORDS else rows[-1][0]
-        return list(reader.batches(log.number, first, high))[::-1] if records else []
+    def _batches(self, log: Log, low: int, high: int) -> Iterator[Batch]:
+        """Yield the batches of the next stretch below `high`, the newest first. `_bottom` is the offset it reaches.
+
+        They are read in groups, because the clock may end the round, and past the cache, which readers need.
+        """
+        reader, records, size = self._state.reader, 0, 0
+        self._bottom = high
+        while self._bottom > low:
+            group, group_bytes, bottom, full = list[int](), 0, low, False
+            rows = reader.backwards(log.number, log.low, self._bottom, GROUP_BATCHES)
+            for offset, count, length in rows:
+                if offset + count <= low:
+                    break
+                full = records > 0 and (records + count > STRETCH_RECORDS or size + length > STRETCH_BYTES)
+                if full or group_bytes > GROUP_BYTES:
+                    bottom = offset + count
+                    break
+                records, size, group_bytes = records + count, size + length, group_bytes + length
+                group.append(offset)
+            else:
+                bottom = low if len(rows) < GROUP_BATCHES else rows[-1][0]
+            if group:
+                yield from [*reader.batches(log.number, group[-1], self._bottom, cached=False)][::-1]
+            self._bottom = bottom
+            if full:
+                return
 
     def _is_readable(self, log: Log, batch: Batch) -> bool:
         """Return True if the keys of a batch can be read; what is found damaged is recorded."""
@@ -162,8 +177,7 @@ class Pass:
         keys = decode_keys(batch.body)
         if not keys or batch.stamp <= span.since:
             return
-        hidden = topic.watermarks.get(span.watermark, {}).get(batch.publisher, 0) - batch.counter
-        low = max(0, hidden + 1, span.low - batch.offset)
+        low = max(first_shown(topic, span, batch), span.low - batch.offset)
         high = min(batch.count, top - batch.offset)
         young = batch.stamp > topic.policy.lets_go_until(stamp)
         # The end of a log that grows, or lacks its end, is known by its last batch.
@@ -178,8 +192,7 @@ class Pass:
                 if not (young or last or holder):
                     gone.append(index)
                     continue
-                self._tombstones.pop(key, None)
-                self._leave(batch.stamp, holder, last)
+                self._leave(key, batch.stamp, holder, last)
             elif self._rest is None:
                 self._keys.add(key)
                 if is_tombstone(batch.body, index):
@@ -191,15 +204,16 @@ class Pass:
                     self._rest = self._index, batch.offset + index
         thinning.remove(batch, gone)
 
-    def _leave(self, stamp: int, holder: str, last: bool) -> None:
-        """Note a superseded record that stays."""
+    def _leave(self, key: bytes, stamp: int, holder: str, last: bool) -> None:
+        """Note a superseded record that stays, so that a tombstone of its key stays too."""
+        self._tombstones.pop(key, None)
         self.left = self.left or not last
         if holder and (not self.held_since or stamp < self.held_since):
             self.held_by, self.held_since = holder, stamp
 
     # Tombstones
 
-    def _remove_tombstones(self, going: list[Position]) -> list[Change]:
+    def _remove_tombstones(self, going: list[Position], until: float, clock: Callable[[], float]) -> list[Change]:
         """Remove the next tombstones of one log, and note the place of the last of them."""
         topic, removal = self.topic, self.topic.removal
         log = topic.logs[going[0][0]]
@@ -208,10 +222,10 @@ class Pass:
         taken = size = 0
         for offset, some in groupby(going[:STRETCH_RECORDS], key=lambda place: self._row(log, place)):
             places = list(some)
-            if offset is None or (taken and size > STRETCH_BYTES):
+            if offset is None or (taken and (size > STRETCH_BYTES or clock() > until)):
                 break
             taken += len(places)
-            for batch in self._state.reader.batches(log.number, offset, offset + 1):
+            for batch in self._state.reader.batches(log.number, offset, offset + 1, cached=False):
                 size += len(batch.body or b"")
                 if not self._is_readable(log, batch):
                     continue
@@ -237,6 +251,12 @@ class Pass:
         return None if newest is None else newest[0]
 
 
+def first_shown(topic: Topic, span: Span, batch: Batch) -> int:
+    """Return the index of the first record of a batch that the history shows; the batch's count if it shows none."""
+    hidden = topic.watermarks.get(span.watermark, {}).get(batch.publisher, 0) - batch.counter
+    return min(batch.count, max(0, hidden + 1))
+
+
 def is_tombstone(body: Buffer, index: int) -> bool:
     """Return True if the record of a batch with this index, which has a key, is empty."""
     ends = batch_ends(body)
@@ -256,7 +276,25 @@ class Thinning:
         self._gone: list[int] = []
         self._kept: list[Change] = []
         self._needed = sorted(_needed(topic, log))
+        self._seen = IntervalSet()
         self.removed = 0
+
+    def see(self, batch: Batch) -> None:
+        """Note that a batch has its row."""
+        self._seen.add(batch.offset, batch.offset + batch.count)
+
+    def _is_complete(self, low: int, high: int) -> bool:
+        """Return True if no row is missing in [low, high)."""
+        if self._seen.covers(low, high):
+            return True
+        reader, number = self._state.reader, self._log.number
+        newest = reader.newest(number, self._log.low, low)
+        place = low if newest is None else max(low, newest[0] + newest[1])
+        for offset, count, _, _ in reader.stamps(number, low + 1, high - low) if place > low else ():
+            if offset != place or place >= high:
+                break
+            place += count
+        return place >= high
 
     def holder(self, offset: int) -> str:
         """Return the name of a subscriber that is still to receive a record; "" if there is none."""
@@ -283,7 +321,7 @@ class Thinning:
             total += len(body)
         freed = max(0, len(batch.body) - (total - batch.total))
         for low, high in _runs(indexes):
-            self._parts = compacted.add(self._parts, batch.offset + low, batch.offset + high, freed)
+            self._parts = compacted.add(self._parts, batch.offset + low, batch.offset + high, freed, self._is_complete)
             freed = 0
         self._gone.append(batch.offset)
         self.removed += len(indexes)

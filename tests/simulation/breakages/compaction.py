@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any
+from unittest import mock
 
 import pubsub.server.moves.chunks
+import pubsub.server.topic.merge
 from pubsub.server.storage.loading import Loading
+from pubsub.server.upkeep import stretches
 from pubsub.server.upkeep.compaction import Compaction
-from pubsub.server.upkeep.stretches import Thinning
+from pubsub.server.upkeep.stretches import Pass, Thinning
 from tests.simulation.breakages.room import Room, substitute
 
 breakage = Room("compaction: ")
@@ -45,3 +48,33 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("a start forgets the parts")
 def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, Loading, "_compacted", lambda self, logs, topic: {})
+
+
+@breakage("visible: a record that the history does not show supersedes others")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, stretches, "first_shown", lambda topic, span, batch: 0)
+
+
+@breakage("elder: the receiver's log comes first in a merge")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, pubsub.server.topic.merge, "is_elder", lambda one, other: False)
+
+
+@breakage("earlier: a tombstone goes before an earlier record of its key")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Pass._leave
+
+    def leave(self: Pass, key: bytes, *facts: Any) -> None:
+        original(self, b"", *facts)
+
+    substitute(stack, Pass, "_leave", leave)
+
+
+@breakage("patterns: a subscriber to a pattern is not entered")
+def _(stack: contextlib.ExitStack) -> None:
+    def decided(self: Compaction, asked: Any, sole_owner: bool, now: float) -> None:
+        with mock.patch.object(type(self._patterns), "prepare", return_value=True):
+            original(self, asked, sole_owner, now)
+
+    original = Compaction.decided
+    substitute(stack, Compaction, "decided", decided)
