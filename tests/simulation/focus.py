@@ -24,7 +24,7 @@ from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
-from tests.simulation.settings_runs import latest_split, settings_split
+from tests.simulation.settings_runs import latest_families, latest_repeated, latest_split, settings_split
 
 
 def announced(seed: int) -> Fate:
@@ -425,6 +425,8 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
     **dict.fromkeys(compaction.breakage.breakages, latest_split),
+    "compaction: visible: a record that the history does not show supersedes others": latest_repeated,
+    "compaction: patterns: a subscriber to a pattern is not entered": latest_families,
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),

@@ -1,7 +1,7 @@
 """Breakages of the rules of compaction (docs/explanation/compaction.md), by the names that the models have for them.
 
-Random runs show the breakages of *visible*, *elder* and *earlier* too seldom. Scenes are in
-`tests/server/test_compaction.py` and `tests/server/test_topic.py`.
+Random runs show those of *elder* and *earlier* too seldom. Scenes are in `tests/server/test_topic.py` and
+`tests/server/test_stretches.py`, and `tests/mutation/compaction.toml` breaks the rules there.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any
 from unittest import mock
 
 import pubsub.server.moves.chunks
-import pubsub.server.topic.merge
 from pubsub.server.storage.loading import Loading
 from pubsub.server.upkeep import stretches
 from pubsub.server.upkeep.compaction import Compaction
-from pubsub.server.upkeep.stretches import Pass, Thinning
+from pubsub.server.upkeep.stretches import Thinning
 from tests.simulation.breakages.room import Room, substitute
 
 breakage = Room("compaction: ")
@@ -53,21 +52,6 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("visible: a record that the history does not show supersedes others")
 def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, stretches, "first_shown", lambda topic, span, batch: 0)
-
-
-@breakage("elder: the receiver's log comes first in a merge")
-def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.topic.merge, "is_elder", lambda one, other: False)
-
-
-@breakage("earlier: a tombstone goes before an earlier record of its key")
-def _(stack: contextlib.ExitStack) -> None:
-    original = Pass._leave
-
-    def leave(self: Pass, key: bytes, *facts: Any) -> None:
-        original(self, b"", *facts)
-
-    substitute(stack, Pass, "_leave", leave)
 
 
 @breakage("patterns: a subscriber to a pattern is not entered")
