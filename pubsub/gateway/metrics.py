@@ -97,6 +97,7 @@ _RETAINED: Final = {
     "oldest_stored_seconds": "Age of the oldest message that a topic with settings holds.",
     "keep_seconds": "Age beyond which the setting keep lets a message go.",
     "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
+    "superseded_seconds": "Age of the oldest superseded message that a subscriber needs; no line if there is none.",
 }
 
 _DELAYED: Final = {

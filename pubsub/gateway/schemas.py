@@ -276,6 +276,9 @@ class Topic(Shape):
         float | None, Meta(description="Age of the oldest stored message; null: none, or without settings.")
     ]
     not_let_go: Annotated[str | None, Meta(description="Reason why messages beyond `keep` stay; empty: none stay.")]
+    superseded_seconds: Annotated[
+        float | None, Meta(description="Age of the oldest superseded message that a subscriber needs; null: none.")
+    ]
     delayed: Annotated[Count | None, Meta(description="Messages that wait for their due time; null: unknown.")]
     delayed_bytes: Annotated[Count | None, Meta(description="Bytes of these messages.")]
     overdue_seconds: Annotated[float | None, Meta(description="Seconds since the first was due; null: none is due.")]

@@ -5,6 +5,7 @@ The rules are those of docs/explanation/compaction.md, KL2, KL3, KL4, KL5 and KL
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -12,7 +13,7 @@ from zlib import crc32
 import pytest
 
 from pubsub.base.clock import MICROSECONDS
-from pubsub.protocol import Outcome, Put, Records, encode_batch
+from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
 from pubsub.protocol.names import EARLIEST
 from pubsub.protocol.records import Run
 from pubsub.server.storage.store import Store
@@ -26,6 +27,7 @@ from pubsub.server.upkeep import stretches
 from tests.server.stage import STORE, Stage
 from tests.server.test_compaction import intact, put, shown
 from tests.server.test_patterns import row, tell
+from tests.server.test_report import ask
 from tests.server.test_settings import configure
 
 
@@ -133,6 +135,29 @@ def _two_parts(stage: Stage, *, lost: bool):  # type: ignore[no-untyped-def]
         stage.restart()
     stage.sleep(200)
     return stage.core.state.topics["t"]
+
+
+def test_the_report_counts_what_is_left_and_says_how_long_a_subscriber_holds_the_rest(small: Stage) -> None:
+    configure(small, keep="latest")
+    counter = put(small, 1, ("x", "1"))
+    for number in range(3):
+        counter = put(small, counter, ("a", f"{number}" * 1_000))
+    put(small, counter, ("z", "end"))
+    small.subscribe("bob", "t", 5)
+    small.sleep(200)
+    found = ask(small)["topics"]["t"]
+    assert (found["records"], found["superseded_seconds"], found["not_let_go"]) == (3, None, "")
+    assert 1_000 < found["kept_bytes"] < 1_300
+    assert len(shown(small)) == 3
+    times = json.loads(bytes(small.ask(Read("ops", "t", after=None, start="earliest", times=True)).body))
+    assert (times["records"], times["bytes"]) == (3, found["kept_bytes"])
+    put(small, counter + 1, ("x", "2"))
+    put(small, counter + 2, ("x", "3"))
+    put(small, counter + 3, ("z", "end"))
+    small.sleep(4_000)
+    found = ask(small)["topics"]["t"]
+    assert found["not_let_go"] == "subscriber bob"
+    assert 3_900 < found["superseded_seconds"] <= 4_010
 
 
 def test_what_stays_of_a_delayed_batch_names_its_publisher_and_counters(small: Stage) -> None:

@@ -111,6 +111,13 @@ def removed(parts: Sequence[Thinned]) -> int:
     return sum(one.high - one.low - one.kept for one in parts if one.kept is not None)
 
 
+def within(parts: Parts, low: int, high: int) -> tuple[Parts, bool]:
+    """Return the parts that lie in [low, high), and True if the number of records that went there is known."""
+    touched = [one for one in parts if one.low < high and one.high > low]
+    inside = tuple(one for one in touched if low <= one.low and one.high <= high)
+    return inside, len(inside) == len(touched) and all(one.kept is not None for one in inside)
+
+
 def count_left(parts: Parts, left: list[int], offset: int, count: int) -> None:
     """Add the records of a batch to the number of records found in each part."""
     index = bisect_right(parts, offset, key=lambda one: one.high)
