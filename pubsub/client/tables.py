@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pubsub.client.arguments import check_count, check_not_of_calls, check_seconds
 from pubsub.client.refusals import Asker
-from pubsub.client.requests import Proxies
+from pubsub.client.requests import NO_TOPIC, Proxies
 from pubsub.client.table_view import TABLE_BYTES_MAX, View, explained
-from pubsub.errors import CallerError, PubsubError, Refused, Unavailable
-from pubsub.protocol import check_topic
+from pubsub.errors import CallerError, NotKnown, PubsubError, Refused, Unavailable
+from pubsub.protocol import Outcome, check_topic
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -244,19 +244,24 @@ def open_table(session: Session, topic: str, kind: type[_Kind], bytes_max: int |
     return kind(connect, session.name, topic, session.settings.timeout_seconds, limit)
 
 
-def read_table(proxies: Proxies, sender: str, topic: str) -> View:
+def read_table(proxies: Proxies, sender: str, topic: str, bytes_max: int = TABLE_BYTES_MAX) -> View:
     """Read a table once.
 
     Raises:
-        PubsubError: as `Proxies.ask`; TooLarge if it has more than `TABLE_BYTES_MAX` bytes.
+        NotKnown: no server holds the topic.
+        TooLarge: the table has more than `bytes_max` bytes.
+        PubsubError: as `Proxies.ask`.
     """
-    view, until = View(sender, topic), time.monotonic() + proxies.timeout_seconds
+    proxies.tells_absent = True
+    view, until = View(sender, topic, bytes_max), time.monotonic() + proxies.timeout_seconds
     while True:
         try:
-            more = view.receive(proxies.ask(view.request()))
+            status = proxies.ask(view.request())
         except Refused as error:
             raise explained(error) from None
-        if not more:
+        if status.outcome is Outcome.UNKNOWN and status.reason == NO_TOPIC:
+            raise NotKnown(f"topic {topic}: no server holds it; pubsub status lists the topics")
+        if not view.receive(status):
             return view
         if view.begun and time.monotonic() > until:
             raise Unavailable("table", topic, proxies.timeout_seconds, "the order of its messages changes all the time")

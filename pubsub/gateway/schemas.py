@@ -159,6 +159,19 @@ class Times(Shape):
     end: Annotated[str | None, Meta(description="Position after the last message.")]
 
 
+class Value(Shape):
+    key: Annotated[Text, Meta(description="The key, if it is UTF-8.")] = UNSET
+    key_base64: Base64 = UNSET
+    body: Annotated[Text, Meta(description="The last message of the key, if it is UTF-8.")] = UNSET
+    body_base64: Base64 = UNSET
+
+
+class Table(Shape):
+    topic: str
+    values: list[Value]
+    next: Next
+
+
 class SeekWanted(Shape):
     start: Annotated[str, Meta(description=f"{FORM[0].upper()}{FORM[1:]}.")]
 
