@@ -16,8 +16,8 @@ from contextlib import suppress
 from datetime import datetime
 from math import inf
 from threading import get_ident
-from time import monotonic
-from typing import Final
+from time import monotonic, time
+from typing import Final, Unpack
 
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
@@ -38,12 +38,12 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
-from pubsub.client.starts import StartAt, check_start
+from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_objects import Purged
-from pubsub.client.topic_settings import TopicSettings
+from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.errors import CallerError, StorageError
 from pubsub.protocol import check_topic
 
@@ -166,12 +166,12 @@ class AsyncClient(AsyncTopicCalls):
         self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
     ) -> None:
         """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
-        begins = None if start is None else check_start(start)
+        begins = None if start is None else check_begin(start, time())
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
         """Move the subscription to a start, and return the replay's number; see `Client.seek`."""
-        begins = check_start(start)
+        begins = check_begin(start, time())
         await asyncio.to_thread(self._look_back.check_held, topic, begins)
         return await self._run(self._calls.subscribing.seek(topic, begins, timeout))
 
@@ -195,9 +195,9 @@ class AsyncClient(AsyncTopicCalls):
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
 
-    async def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+    async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""
-        return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop)
+        return await asyncio.to_thread(self._topic_objects.create, topic, values)
 
     async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
-from pubsub.errors import CallerError, NotNow, Refused
+from pubsub.errors import CallerError, InvalidName, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
-from pubsub.protocol.names import check_topic, is_service_topic
+from pubsub.protocol.names import check_new_topic, check_topic, is_service_topic
 from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR, PARSERS, PATTERNED, SETTINGS, encode_settings
 
@@ -57,6 +57,11 @@ class TopicSettings:
     expire: str = "never"
     tombstones: str = "1d"
 
+    def __str__(self) -> str:
+        more = "" if self.expire == "never" else f" expire={self.expire}"
+        more += f" tombstones={self.tombstones}" if "latest" in self.keep.split(OR) else ""
+        return f"keep={self.keep} drop={self.drop}{more}"
+
 
 class SettingTexts(TypedDict, total=False):
     """The texts of settings to change; one that is missing or None keeps its value."""
@@ -78,7 +83,7 @@ class OtherSettings(NotNow):
         self.present = present
         super().__init__(
             f"topic {present.topic} has other settings meanwhile (version {present.version or 'none'}:"
-            f" keep={present.keep} drop={present.drop}); look at them and repeat the change"
+            f" {present}); look at them and repeat the change"
         )
 
 
@@ -100,6 +105,18 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
             parse(value or "")
         except ValueError as error:
             raise CallerError(f"{name} is {error}; not {str(value)[:60]!r}") from None
+
+
+def all_settings(given: SettingTexts, call: str) -> dict[str, str | None]:
+    """Return the text of each setting; None for one that is not given.
+
+    Raises:
+        TypeError: as Python raises it for a keyword argument that the call does not have.
+    """
+    values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
+    if unknown := sorted(values.keys() - set(SETTINGS)):
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    return values
 
 
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
@@ -130,7 +147,9 @@ def change_settings(
     Raises:
         OtherSettings: the settings have another version than `base`, or others change them all the time.
         CallerError: a setting has conflicting values, and no value is given for it.
+        InvalidName: there is no such topic, and the name of a new one is not allowed.
     """
+    _check_creatable(proxies, sender, topic)
     present = TopicSettings(topic, "none", "never", base or "")
     if base and None in values.values():
         present = read_settings(proxies, sender, topic)
@@ -143,6 +162,16 @@ def change_settings(
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
+
+
+def _check_creatable(proxies: Proxies, sender: str, topic: str) -> None:
+    """Refuse a name that no put could use, such as a pattern. An old topic of such a name has its settings changed."""
+    try:
+        check_new_topic(topic)
+    except InvalidName:
+        if not read_settings(proxies, sender, topic).sources:
+            reason = "* > # and a leading _ or $ are reserved; [[topics]] of a server's configuration is for patterns"
+            raise InvalidName("topic", topic, reason) from None
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
@@ -190,9 +219,7 @@ class SettingsCalls:
             return read_settings(proxies, self._session.name, topic)
 
     def configure(self, topic: str, given: SettingTexts, base: str | None) -> TopicSettings:
-        values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
-        if unknown := sorted(values.keys() - set(SETTINGS)):
-            raise TypeError(f"configure() got an unexpected keyword argument {unknown[0]!r}")
+        values = all_settings(given, "configure")
         check_settings(topic, values)
         with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)
