@@ -147,19 +147,8 @@ class Applying:
                 change.body,
             ),
         )
-        batch = Batch(
-            change.offset,
-            change.count,
-            change.publisher,
-            change.counter,
-            change.stamp,
-            change.checksum,
-            change.total,
-            change.body,
-            change.sound,
-        )
         self.fresh.append(key)
-        self.reader.remember(key, batch)
+        self.reader.remember(key, Batch(*structs.astuple(change)[1:]))
 
     def _publish(self, change: c.BatchPublished) -> None:
         self._see_order(change.log)
