@@ -76,9 +76,11 @@ def keyed(known: Compacted) -> Iterator[None]:
     def keyed_put(self: Any, topic: str, body: bytes, key: bytes, *more: Any) -> Any:
         return put(self, topic, body, key or (b"" if topic[0] == "$" else key_of(body)), *more)
 
-    def keyed_put_many(self: Any, topic: str, bodies: Any, *more: Any) -> Any:
-        keys = () if topic[0] == "$" else [key_of(body) for body in bodies]
-        return put_many(self, topic, bodies, *more, keys)
+    def keyed_put_many(
+        self: Any, topic: str, bodies: Any, timeout: Any, transaction: Any, wait: bool, keys: Any = (), **more: Any
+    ) -> Any:
+        keys = keys or ([] if topic[0] == "$" else [key_of(body) for body in bodies])
+        return put_many(self, topic, bodies, timeout, transaction, wait, keys, **more)
 
     def seen_remove(self: Thinning, batch: Batch, gone: Iterable[int]) -> None:
         indexes = list(gone)
