@@ -22,7 +22,7 @@ from typing import Final, Unpack
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
 from pubsub.client.awaited import Awaited
-from pubsub.client.client_base import ACKNOWLEDGE_SECONDS, ClientBase
+from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
@@ -41,6 +41,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.errors import CallerError, StorageError
@@ -50,7 +51,7 @@ BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
 
 
-class AsyncClient(ClientBase):
+class AsyncClient(AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some
@@ -193,14 +194,6 @@ class AsyncClient(ClientBase):
     async def times(self, topic: str) -> TopicTimes:
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
-
-    async def settings_of(self, topic: str) -> TopicSettings:
-        """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
-        return await asyncio.to_thread(self._topic_settings.settings_of, topic)
-
-    async def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
-        """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
 
     async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""

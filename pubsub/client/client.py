@@ -20,9 +20,10 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.subscriber_calls import SubscriberCalls
+from pubsub.client.topic_calls import TopicCalls
 
 
-class Client(SubscriberCalls):
+class Client(SubscriberCalls, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.

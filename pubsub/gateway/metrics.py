@@ -97,6 +97,7 @@ _RETAINED: Final = {
     "oldest_stored_seconds": "Age of the oldest message that a topic with settings holds.",
     "keep_seconds": "Age beyond which the setting keep lets a message go.",
     "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
+    "superseded_seconds": "Age of the oldest superseded message that a subscriber needs; 0 if there is none.",
 }
 
 _DELAYED: Final = {
@@ -137,8 +138,11 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
             family.add_metric([topic["topic"]], topic[name])
         configured = topic.get("kept_bytes") is not None or topic.get("settings_conflict")
         for name, family in retained.items():
-            if configured and topic.get(name) is not None:
-                family.add_metric([topic["topic"]], float(topic[name]))
+            value = topic.get(name)
+            if name == "superseded_seconds" and value is None:
+                value = 0.0
+            if configured and value is not None:
+                family.add_metric([topic["topic"]], float(value))
     yield from families.values()
     yield from retained.values()
     yield from _delayed(topics)

@@ -26,6 +26,7 @@ FIELDS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "kept_bytes": lambda one, other: one + other,
     "oldest_stored_seconds": max,
     "not_let_go": lambda one, other: one or other,
+    "superseded_seconds": max,
     "delayed": lambda one, other: one + other,
     "delayed_bytes": lambda one, other: one + other,
     "overdue_seconds": max,

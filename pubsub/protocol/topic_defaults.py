@@ -101,6 +101,9 @@ def make_default(match: object, values: dict[str, str]) -> TopicDefault:
             amounts[name] = parse(text)
         except ValueError as error:
             raise ValueError(f"{name} is {error}") from None
+    if "tombstones" in values or amounts["keep"].latest:
+        raise ValueError("keep=latest and tombstones are settings of single topics: pubsub topic set TOPIC keep=latest")
+    del amounts["tombstones"]
     return TopicDefault(pattern, **amounts)
 
 

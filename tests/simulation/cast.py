@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
+from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
@@ -62,6 +63,7 @@ class Cast:
         self.tasks = self._tasks()
         self.talkers = self._talkers()
         self.configured = Configured(world, self.history)
+        self.compacted = Compacted(self.fate.latest)
         self.configurers = self._configurers()
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()

@@ -58,6 +58,8 @@ def configured(fate: Fate, seed: int) -> Fate:
         return fate
     fate.configurers = random.choice((1, 1, 2, 3))
     fate.drops = not fate.ranges and random.random() < 0.5
+    # A holder that does not know the settings yet drops bodies beyond a tight limit.
+    fate.latest = random.random() < 0.35 and not fate.tight
     return fate
 
 
@@ -156,7 +158,8 @@ class Configurer(Task):
             return
         base = "" if status.outcome is Outcome.UNKNOWN else json.loads(bytes(status.body))["version"]
         random = self.world.random
-        keep = "ever" if self.only_ever else random.choice(KEEPS)
+        latest = self.world.fate.latest
+        keep = "latest" if latest else "ever" if self.only_ever else random.choice(KEEPS)
         drop = random.choice(DROPS) if self.drops and not self.only_ever else "never"
         version = f"{random.getrandbits(64):016x}"
         seen = self.known.lineage.get(base, frozenset())
@@ -168,6 +171,7 @@ class Configurer(Task):
         self.known.changes[version] = change
         if change.drop != EVER:
             self.history.dropping.add(self.topic)
+        values |= {"tombstones": "1s"} if latest else {}
         request = Configure(self.name, self.topic, version, base, values=encode_settings(values))
         self.ask(request, lambda got: self._changed(change, got))
 

@@ -52,6 +52,7 @@ class Fate:
         bursts: share of a client's puts with others at once after them, so that they wait together.
         configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped; expires:
             messages may be too old for delivery.
+        latest: messages have keys, and topics keep the latest of each.
         seekers: clients that seek, each with a reader of the history of its topic.
         delays: share of a client's puts with a due time.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
@@ -96,6 +97,7 @@ class Fate:
     older_members: int = 0
     upgrades: bool = False
     configurers: int = 0
+    latest: bool = False
     drops: bool = False
     expires: bool = False
     retries: int = 0

@@ -8,11 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, delays, expiry, family, purges, replay, retaining, retries, settings
+from tests.simulation.breakages import (
+    compaction,
+    continuing,
+    delays,
+    expiry,
+    family,
+    purges,
+    replay,
+    retaining,
+    retries,
+    settings,
+)
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
+from tests.simulation.settings_runs import latest_families, latest_repeated, latest_split, settings_split
 
 
 def announced(seed: int) -> Fate:
@@ -264,31 +276,6 @@ def spoiled(seed: int) -> Fate:
     )
 
 
-def settings_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators who change its settings."""
-    random = Random(f"settings {seed}")
-    return Fate(
-        servers=2,
-        proxies=2,
-        clients=2,
-        topics=1,
-        seconds=random.choice((6.0, 10.0)),
-        think=random.choice((0.02, 0.1)),
-        divided=True,
-        delay=random.choice((0.002, 0.05)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=random.choice((1, 3, 3)),
-        drops=random.random() < 0.5,
-        tight=random.random() < 0.3,
-        faults=drawn_faults(
-            random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
-            detour=random.choice((0.5, 1.5)),
-        ),
-    )
-
-
 def seeking_split(seed: int) -> Fate:
     """A topic that two servers hold again and again, with clients that seek."""
     random = Random(f"seeking {seed}")
@@ -437,6 +424,9 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(compaction.breakage.breakages, latest_split),
+    "compaction: visible: a record that the history does not show supersedes others": latest_repeated,
+    "compaction: patterns: a subscriber to a pattern is not entered": latest_families,
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),

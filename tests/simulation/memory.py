@@ -63,6 +63,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     },
     "Topic": {
         "not_let_go": "found again",
+        "superseded_since": "found again",
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
         "dirty": "what is not committed yet",
@@ -94,6 +95,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "actions": "functions",
     },
     "Retention": {
+        "compaction": "a pass begins again after a start",
         "_at": "every topic is looked at after a start",
         "_due": "the same as a heap",
         "_allowed": "asked for again",

@@ -15,6 +15,7 @@ from random import Random
 
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
+from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
 from tests.simulation.delaying import delaying
 from tests.simulation.families import families
@@ -105,6 +106,7 @@ class Simulation:
             small(world.random, cast.counters),
             scarce(self.fate.scarce),
             watched(cast.configured),
+            keyed(cast.compacted),
             often(cast.configured.retaining),
             expiring(cast.history),
             watched_starts(cast.history),

@@ -27,6 +27,12 @@ SHOWN = {
     "families: list: the client asks for matching topics once": 0,
     "families: off: servers keep their entries for ended patterns": 5,
     "families: since: a client joins a topic at its end": 0,
+    "compaction: a start forgets the parts": 1,
+    "compaction: held: what a subscriber needs goes": 4,
+    "compaction: patterns: a subscriber to a pattern is not entered": 13,
+    "compaction: sole_owner: acts though another server may hold the topic": 10,
+    "compaction: the parts do not travel": 29,
+    "compaction: visible: a record that the history does not show supersedes others": 69,
     "delay: always": 10,
     "delay: before it is due": 6,
     "delay: both": 10,
@@ -87,6 +93,9 @@ SHOWN = {
 same. A change of the product makes another history of each seed: then another one may be named here."""
 
 EACH_TIME = (
+    "compaction: a start forgets the parts",
+    "compaction: held: what a subscriber needs goes",
+    "compaction: sole_owner: acts though another server may hold the topic",
     "announced after the answer",
     "answered before a proxy has heard of the topic",
     "continued though the topic may be split",

@@ -10,8 +10,10 @@ A topic that no setting and no default concerns costs nothing here. Another one 
 * `oldest_stored_seconds`: age of the oldest stored message; null if there is none.
 * `not_let_go`: the reason why messages stay that the settings let go: "not sole owner", or the subscriber that has not
   acknowledged them, or the servers with other defaults; "" if none stay.
+* `superseded_seconds`: with `keep=latest`, age of the oldest superseded message that a subscriber needs; null if there
+  is none, or for another topic.
 
-The last four are null, null, null and "" for a topic that no setting and no default concerns.
+The four before the last are null, null, null and "" for a topic that no setting and no default concerns.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
+from pubsub.server.topic.compacted import within
 from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.spans import Span
@@ -39,7 +42,7 @@ def kept(state: State, topic: Topic, waits: Waiting) -> dict[str, Any]:
     }
     if settings is BUILT_IN:
         nothing = dict.fromkeys(("keep_seconds", "kept_bytes", "oldest_stored_seconds"))
-        return {**facts, "settings_conflict": False, **nothing, "not_let_go": ""}
+        return {**facts, "settings_conflict": False, **nothing, "not_let_go": "", "superseded_seconds": None}
     age = waits.oldest(topic, [Span(log.id, max(log.low, log.bare)) for log in topic.logs.values()])
     return {
         **facts,
@@ -48,6 +51,7 @@ def kept(state: State, topic: Topic, waits: Waiting) -> dict[str, Any]:
         "kept_bytes": _kept_bytes(state, topic),
         "oldest_stored_seconds": None if age is None else round(age, 3),
         "not_let_go": topic.not_let_go,
+        "superseded_seconds": waits.age(topic.superseded_since),
     }
 
 
@@ -67,4 +71,5 @@ def _kept_bytes(state: State, topic: Topic) -> int | None:
             state.found_damaged(topic)
             return None
         stored += 0 if before is None else log.total - before
+        stored -= sum(one.freed for one in within(topic.compacted.get(log.id, ()), low, log.end)[0])
     return max(0, stored - topic.waiting_bytes)

@@ -18,7 +18,17 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pubsub.protocol.topic_defaults import TopicDefault
-from pubsub.protocol.topic_settings import EVER, NONE, Amount, SettingsInForce, Values, format_drop, format_keep
+from pubsub.protocol.topic_settings import (
+    EVER,
+    NONE,
+    TOMBSTONES,
+    Amount,
+    SettingsInForce,
+    Values,
+    format_drop,
+    format_keep,
+    format_tombstones,
+)
 from pubsub.server.topic.spans import LogId, Number
 
 LINEAGE_MAX: Final = 256
@@ -44,6 +54,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
             in `keep`.
         expire: amounts; a record is not delivered any more when each of them says so. None as in `keep`.
         conflict: True if a merge met different values; the next request ends it.
+        tombstones: how long the deletion of a key stays in a topic that keeps the latest records (microseconds).
         dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
     """
 
@@ -55,6 +66,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     conflict: bool = False
     dropped: bool = False
     expire: Amounts = (None,)
+    tombstones: Number = TOMBSTONES
 
     def made_from(self, version: str) -> bool:
         """Return True if these settings are this version, or were made from it."""
@@ -64,12 +76,19 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
         made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (values.keep,), (values.drop,), expire=(values.expire,))
+        if values.tombstones is not None:
+            made = replace(made, tombstones=values.tombstones.age or TOMBSTONES)
         return replace(made, dropped=self.dropped or made.drops)
 
     @property
     def counts(self) -> bool:
         """True if an append may let an earlier record go."""
         return any(amount is not None and amount.counts for amount in (*self.keep, *self.drop))
+
+    @property
+    def compacts(self) -> bool:
+        """True if only the last record of each key stays. Other values of a conflict keep all of them."""
+        return all(amount is not None and amount.latest for amount in self.keep)
 
     @property
     def drops(self) -> bool:
@@ -112,11 +131,12 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
             "keep": ["" if one is None else format_keep(one) for one in self.keep],
             "drop": ["" if one is None else format_drop(one) for one in self.drop],
             "expire": ["" if one is None else format_drop(one) for one in self.expire],
+            "tombstones": ["" if self.tombstones == TOMBSTONES else format_tombstones(self.tombstones)],
         }
 
     def body(self, default: TopicDefault) -> bytes:
         """Return the body of an answer with these settings at a server with this default."""
-        in_force = self.with_default(default).texts
+        in_force = self.with_default(default).texts | {"tombstones": [format_tombstones(self.tombstones)]}
         return SettingsInForce(self.version, self.stamp, self.conflict, in_force, self.texts, default.match).encode()
 
 
@@ -150,9 +170,12 @@ def merged(mine: Settings, its: Settings) -> Settings:
         tuple(lineage)[-LINEAGE_MAX:],
         _both(mine.keep, its.keep),
         _both(mine.drop, its.drop),
-        (mine.keep, mine.drop, mine.expire) != (its.keep, its.drop, its.expire) or mine.conflict or its.conflict,
+        (mine.keep, mine.drop, mine.expire, mine.tombstones) != (its.keep, its.drop, its.expire, its.tombstones)
+        or mine.conflict
+        or its.conflict,
         dropped,
         _both(mine.expire, its.expire),
+        max(mine.tombstones, its.tombstones),
     )
 
 
@@ -167,5 +190,8 @@ def _both(mine: Iterable[Amount | None], its: Iterable[Amount | None]) -> tuple[
 
 def _largest(amounts: Iterable[Amount]) -> Amount:
     """Return an amount that lets a record go only if each of these does."""
-    ages, sizes, records = zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
-    return Amount(*(None if None in part else max(part) for part in (ages, sizes, records)))
+    ages, sizes, records = (
+        None if None in part else max(filter(None, part), default=0)
+        for part in zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
+    )
+    return Amount(ages, sizes, records)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tests.simulation.breakages import (
     calls,
     client,
+    compaction,
     continuing,
     damage,
     delays,
@@ -47,6 +48,7 @@ ROOMS = (
     expiry,
     forms,
     settings,
+    compaction,
     delays,
     replay,
     retries,
