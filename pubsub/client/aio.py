@@ -43,6 +43,7 @@ from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
+from pubsub.client.ttl import all_with_ttl, with_ttl
 from pubsub.errors import CallerError, StorageError
 from pubsub.protocol import check_topic
 
@@ -111,6 +112,7 @@ class AsyncClient(ClientBase):
         headers: Headers | None = None,
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -119,6 +121,8 @@ class AsyncClient(ClientBase):
 
         After a cancellation the message is in doubt, as after a time-out, or was not put at all.
         """
+        if ttl is not None:
+            headers = with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
             # This put always waits. Without the pause, puts keep the order in which they began.
@@ -141,11 +145,14 @@ class AsyncClient(ClientBase):
         headers: Sequence[Headers | None] = (),
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
+        if ttl is not None:
+            bodies, headers = all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(await self._run(flow))
 

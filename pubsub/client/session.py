@@ -99,7 +99,8 @@ class Session(Steps):
         self.released, self._next = False, _NEVER
         self._held_since: float | None = None
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
-        self.counters = {"undecodable": 0, "handler_errors": 0, "put_off": 0, "dead_letters": 0, "redriven": 0}
+        names = ("undecodable", "handler_errors", "put_off", "dead_letters", "redriven", "expired")
+        self.counters = dict.fromkeys(names, 0)
         boot = boot_id() if boot is None else boot
         self._parts = SessionParts()
         if opened is not None:
