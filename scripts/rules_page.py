@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from string import digits
 
 FOLDER = Path(__file__).parents[1] / "docs/explanation"
 PAGE = FOLDER / "rules.md"
@@ -18,7 +19,7 @@ The [glossary](../glossary.md) defines the words.
 Each rule has one place, where its reason and its exceptions follow. Code and tests cite it as
 `docs/explanation/put.md, P3`. A number is not used again when its rule goes.
 """
-RULE = re.compile(r"^\*\*([A-Z]\d+)\. (.+?)\*\*", re.MULTILINE | re.DOTALL)
+RULE = re.compile(r"^\*\*([A-Z]{1,2}\d+)\. (.+?)\*\*", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -31,6 +32,11 @@ class Rule:
     page: str
     title: str
     heading: str
+
+    @property
+    def letters(self) -> str:
+        """The letter of its page, or two letters: all single ones are taken."""
+        return self.name.rstrip(digits)
 
 
 def rules_of(page: Path) -> list[Rule]:
@@ -48,7 +54,7 @@ def rules_of(page: Path) -> list[Rule]:
 def rules() -> list[Rule]:
     """Return the rules of all pages, by their names."""
     found = [rule for page in sorted(FOLDER.glob("*.md")) if page != PAGE for rule in rules_of(page)]
-    return sorted(found, key=lambda rule: (rule.name[0], int(rule.name[1:])))
+    return sorted(found, key=lambda rule: (rule.letters, int(rule.name.removeprefix(rule.letters))))
 
 
 def anchor(heading: str) -> str:

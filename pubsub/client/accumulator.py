@@ -36,7 +36,9 @@ _TABLES: Final = 3
 class Writing(Protocol):
     """The session, as its accumulator uses it."""
 
-    core: ClientCore
+    @property
+    def core(self) -> ClientCore: ...
+
     settings: ClientSettings
     recorder: Recorder | None
 

@@ -246,7 +246,7 @@ class AsyncClient(ClientBase):
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(calls.session, calls.gets.end_chunk, topic, chunk)
+                guarded(calls.session, calls.gets.end_chunk, batch.topic, chunk)
 
     async def process(
         self,

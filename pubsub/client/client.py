@@ -199,7 +199,7 @@ class Client(SubscriberCalls):
         """Return the next message, which is marked as taken just before the return and never comes again.
 
         Args:
-            topic: a subscribed topic.
+            topic: a subscribed topic or pattern; `Message.topic` says which topic it was.
             timeout: in seconds; None: the client's. 0: take only a message that is here already.
 
         Returns:
@@ -261,7 +261,7 @@ class Client(SubscriberCalls):
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(calls.session, calls.gets.end_chunk, topic, chunk)
+                guarded(calls.session, calls.gets.end_chunk, batch.topic, chunk)
 
     def process(
         self,

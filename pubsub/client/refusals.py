@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.errors import KeyRefused, NotAllowed
 from pubsub.messenger import Refusal
-from pubsub.protocol.messages import Configure, Get, Read, Report, Settings, Status, Subscribe, Unsubscribe, denial
+from pubsub.protocol.denials import denial
+from pubsub.protocol.messages import Configure, Get, Read, Report, Settings, Status, Subscribe, Unsubscribe
 from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
 

@@ -25,7 +25,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowed, PubsubError, Refused, Unavailable
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol import RETRY, Message, Outcome, Read, Report, Settings, Status, decode, encode
-from pubsub.protocol.messages import denial
+from pubsub.protocol.denials import denial
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.process_keys import ClientKeys, find_client_keys
 

@@ -148,6 +148,7 @@ class Session(Steps):
             for sub in self.core.subscriptions.values():
                 if not sub.intent.settled:
                     self.core.settle(sub, until)
+            self.core.families.ask_again(until)
             self.turn()
 
     @property

@@ -29,7 +29,8 @@ class SubscriberCalls(TopicOperations, ABC):
         call that takes messages raises `DataLoss` once.
 
         Args:
-            topic: as for `put`.
+            topic: as for `put`; or a pattern, where `*` stands for one token between dots, a last `>` for one or more.
+                It also stands for topics that begin later. Every proxy must confirm it. It has no start in one topic.
             start: where a new subscription begins: `earliest`, `latest` (the default), `last:N` (N up to 10,000), a
                 datetime with a time zone, or a message's position. It does not move a subscription that continues:
                 that is `seek`. So a program may name a start at each start of its process.

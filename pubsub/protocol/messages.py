@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
+from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.fields import (
     Action,
     Contents,
@@ -91,6 +92,9 @@ class Subscribe:
     continues: Annotated[Flag, "!continue"] = 0
     """1: an open subscription with the sender's ID keeps its place. 0: it begins at `from`. Insisted on, because an
     earlier release would drop the waiting messages."""
+    pattern: Annotated[Number, "!pattern"] = 0
+    """The number of the pattern by which the client joins the topic. A start at a timestamp then allows for the bound
+    on skew. 0: the client names the topic itself."""
 
 
 @message("UNSUBSCRIBE", positional=2)
@@ -264,6 +268,8 @@ class Periodic:
     member: Hex = ""
     """The member that sends this as the primary of a store with a register. The incarnation is its term. "": the server
     knows of no register."""
+    patterns: Hex = ""
+    """In a full announcement, the digest of the patterns that the server knows. "": it is of an earlier release."""
     defaults: Annotated[Hex, "!defaults"] = ""
     """In a full announcement, the digest of the server's defaults of topics' settings; "": it has none."""
 
@@ -369,14 +375,18 @@ class Status:
     doubtful: Flag = 0
     """1: all records of the body were sent before to a lost state directory of the client that did not acknowledge
     them. To SUBSCRIBE: the subscription has such records."""
+    patterns: Hex = ""
+    """To WHOLE: the digest of the patterns that the proxy knows; "": it knows none. A server that knows others lets go
+    of nothing."""
     defaults: Word = ""
     """To WHOLE: servers with other defaults of topics' settings than the one that asks, separated by commas."""
     clock: Number = 0
     """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
     body: Contents = b""
-    """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. To
-    PERIODIC: the server's topics with several holders, with all of them; and topics that were given up at this server,
-    with the log alone."""
+    """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. A
+    line follows for each subscriber with topics that match its patterns and that it may not get. To PERIODIC: the
+    server's topics with several holders, with all of them; and topics that were given up at this server, with the log
+    alone. To MATCHING: topics, separated by spaces."""
 
 
 Message = (
@@ -390,6 +400,9 @@ Message = (
     | Put
     | Stage
     | Publish
+    | Pattern
+    | Matching
+    | Patterns
     | Periodic
     | Heartbeat
     | Owners
@@ -410,13 +423,3 @@ Message = (
     | Operate
     | Status
 )
-
-
-SENTENCE_CHARACTERS_MAX: Final = 300
-"""Limit of the characters of a denial that are shown."""
-
-
-def denial(status: Status) -> str:
-    """Return the sentence in a proxy's denial. It came over the network, so control characters are replaced."""
-    said = bytes(status.body).decode("utf-8", "replace")[:SENTENCE_CHARACTERS_MAX]
-    return "".join(letter if letter.isprintable() else "?" for letter in said).strip()

@@ -137,7 +137,7 @@ def check_new_topic(text: str) -> str:
         InvalidName: it is no topic (see `check_topic`), or it is reserved.
     """
     if _RESERVED.fullmatch(check_topic(text)) and not is_letters_topic(text):
-        raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved; there are no patterns")
+        raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved")
     return text
 
 

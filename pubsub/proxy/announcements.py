@@ -21,6 +21,7 @@ from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
 from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices, Routine
+from pubsub.proxy.patterns import ProxyPatterns
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.remembered import StoreRow
 from pubsub.proxy.replies import Replies
@@ -49,6 +50,7 @@ class Announcements:
         roster: receives the stores that servers name.
         presence: learns which servers are alive.
         members: learns the primary of a store with a register.
+        patterns: learns which patterns a server knows.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class Announcements:
         store_directory: StoreDirectory,
         presence: Presence,
         members: Members,
+        patterns: ProxyPatterns,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
         self._stamps, self._store_directory, self._presence, self._members = stamps, store_directory, presence, members
         self._counters = replies.counters
         self._contested_since: dict[str, float] = {}
+        self._patterns = patterns
 
     def take(self, link: bytes, prefix: Prefix, message: Periodic, body: Buffer, now: float) -> None:
         """Handle a PERIODIC."""
@@ -127,6 +131,7 @@ class Announcements:
     def _receive_store_directory(self, server: Server, message: Periodic, now: float) -> None:
         """Take in the store directory of a full announcement."""
         server.announced_all, server.back = message.made, True
+        self._patterns.announced(server, message.patterns)
         waited = self._store_directory.awaits()
         fresh = self._store_directory.announced(server)
         self._store_directory.told(server, message.stores, message.gone)

@@ -35,6 +35,7 @@ from pubsub.proxy.members import Members
 from pubsub.proxy.missing_topics import may_create, refusal, where_unseen
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.operations import Operations
+from pubsub.proxy.patterns import ProxyPatterns
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import Remembered
 from pubsub.proxy.replies import Replies, Send
@@ -94,7 +95,10 @@ class ProxyCore:
         self.counters = self.replies.counters
         registers = Registers(settings.id, held.identity, held.registers, self.table.changes, settings.patience_seconds)
         self.members = Members(self.table, registers, self.replies)
-        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, now)
+        self.patterns = ProxyPatterns(self.table, self.replies, stamps, held.patterns)
+        self.servers = Servers(
+            settings, self.table, self.replies, self.notices, stamps, self.members, self.patterns, now
+        )
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         self.may_name: Callable[[bytes, bytes, str], bool] = lambda client, head, topic: True
@@ -111,11 +115,13 @@ class ProxyCore:
     @property
     def deadline(self) -> float:
         """The monotonic time of the next call of `tick`."""
-        return self.servers.presence.deadline
+        return min(self.servers.presence.deadline, self.patterns.deadline)
 
     def tick(self, now: float) -> None:
         """Do the work that is due. Call it before messages are handled that arrived meanwhile."""
         self.servers.tick(now)
+        self.patterns.tick(now)
+        self.patterns.look()
 
     def leave(self, now: float) -> None:
         """Send a last heartbeat to each server, because the process ends."""
@@ -177,6 +183,8 @@ class ProxyCore:
         if name in REQUESTS:
             assert route is not None
             self._request(client, prefix, name, route[2], (head, *frames[1:]), now)
+        elif name in {"PATTERN", "MATCHING"}:
+            self.patterns.request(client, prefix, (head, *frames[1:]), now)
         elif name in {"REPORT", "OPERATE"}:
             self._asked_by_operator(client, prefix, (head, *frames[1:]), now)
         elif name in ANSWERS:
@@ -356,6 +364,7 @@ class ProxyCore:
     def server_message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side: origin, head and body."""
         self.servers.message(link, frames, now)
+        self.patterns.look()
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
         """Handle a message that was not sent: its link is closed (`gone`), or its queue is at the high-water mark."""

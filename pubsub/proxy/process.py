@@ -132,6 +132,7 @@ class ProxyProcess(KeyedTraffic):
         self.core.servers.last_reports.asks = True
         if self._access is not None:
             self.core.keys = self._access.authorizer.report
+            self.core.patterns.may_get = self._access.rights.access.may_get
             self.core.may_name = self._access.rights.may_name
             self.core.members.keyed = True
         if self.metrics is not None:

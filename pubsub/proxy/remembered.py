@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pubsub.protocol.pattern_table import Key, PatternRow
 from pubsub.protocol.register import View
 
 
@@ -93,11 +94,11 @@ class RouteChanges:
     gone: dict[str, RemovedStore | None] = field(default_factory=dict)
     registers: dict[str, RegisterRow] = field(default_factory=dict)
     """Never deleted, because a proxy that forgot its promises has no vote."""
+    patterns: dict[Key, PatternRow] = field(default_factory=dict)
+    """Never deleted, because an ended pattern stays as a number."""
 
     def __bool__(self) -> bool:
-        return (
-            bool(self.stores) or bool(self.holders) or bool(self.abandoned) or bool(self.gone) or bool(self.registers)
-        )
+        return any((self.stores, self.holders, self.abandoned, self.gone, self.registers, self.patterns))
 
     def clear(self) -> None:
         self.stores.clear()
@@ -106,6 +107,7 @@ class RouteChanges:
         self.abandoned.clear()
         self.gone.clear()
         self.registers.clear()
+        self.patterns.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +126,5 @@ class Remembered:
     gone: Sequence[RemovedStore] = ()
     registers: Sequence[RegisterRow] = ()
     given: Sequence[tuple[str, str, int]] = ()
+    patterns: Sequence[PatternRow] = ()
     identity: str = field(default="0" * 16, compare=False)

@@ -6,13 +6,15 @@ The shell sends none of them before the route changes of the same turn are on th
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pubsub.base.clock import Stamps
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
 from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Report, Status, encode
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.families import Patterns
+from pubsub.protocol.pattern_table import PatternRow
 from pubsub.protocol.register import Vote
 from pubsub.proxy.in_flight import LARGE_BYTES
 from pubsub.proxy.remembered import AbandonedLog
@@ -88,12 +90,23 @@ class Replies:
         self.answer(client, prefix, Outcome.REFUSED, reason)
 
     def answer(
-        self, client: bytes, prefix: Prefix, outcome: Outcome, reason: str = "", server: str = "", body: bytes = b""
+        self,
+        client: bytes,
+        prefix: Prefix,
+        outcome: Outcome,
+        reason: str = "",
+        server: str = "",
+        body: bytes = b"",
+        **facts: Any,
     ) -> None:
-        """Answer a client, unless it registered no callback for the answer."""
+        """Answer a client, unless it registered no callback for the answer.
+
+        Args:
+            facts: further numbers of the STATUS.
+        """
         self.counters[f"answered_{outcome.value}"] += 1
         if prefix.source:
-            status = Status(self._proxy, outcome, reason=_words(reason), server=server, body=body)
+            status = Status(self._proxy, outcome, reason=_words(reason), server=server, body=body, **facts)
             self.sends.append(Send(False, client, self._frames(prefix.source, status)))
 
     def tell(
@@ -108,6 +121,7 @@ class Replies:
         lacked: tuple[str, str] = ("", ""),
         since: int = 0,
         term: int = 0,
+        patterns: str = "",
         defaults: str = "",
         clock: int = 0,
     ) -> None:
@@ -120,12 +134,18 @@ class Replies:
             outcome, reason, body, lacked = Outcome.UNAVAILABLE, self.suspended, b"", ("", "")
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
         (status.stores, status.gone), status.since, status.term = lacked, since, term
+        status.patterns = patterns
         status.defaults, status.clock = defaults, clock
         self._to_server(link, prefix.source, status)
 
     def vote(self, link: bytes, prefix: Prefix, vote: Vote) -> None:
         """Answer a member's question about the register of its store."""
         self._to_server(link, prefix.source, vote)
+
+    def patterns(self, server: Server, digest: str, rows: tuple[PatternRow, ...]) -> None:
+        """Tell a connected server patterns, and the digest of all that are known."""
+        assert server.link is not None
+        self._to_server(server.link, 0, Patterns(self._proxy, digest, rows))
 
     def beat(self, server: Server, now: float, *, leaving: int = 0, answered: bool = False) -> None:
         """Send a heartbeat to a connected server, with a mark if large bodies are in flight to it.

@@ -47,7 +47,7 @@ _USER_AT: Final = GENERATION_BYTES + 1
 SERVER_USERS: Final = f"{Role.SERVER}:"
 """Prefix of the users that are servers."""
 
-_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE"})
+_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE", b"PATTE"})
 """First bytes of the messages that the audit records when they are allowed."""
 
 

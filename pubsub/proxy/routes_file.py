@@ -29,8 +29,9 @@ import apsw
 from pubsub.base.database import CAREFUL, begin_file
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.base.wal import log_of
-from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.errors import THIS_PROCESS, DecodeError, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
+from pubsub.protocol.pattern_table import PatternRow, read_pattern
 from pubsub.protocol.register import View
 from pubsub.proxy.remembered import AbandonedLog, RegisterRow, Remembered, RemovedStore, RouteChanges, StoreRow
 
@@ -69,6 +70,12 @@ _SINCE: Final = {
 _BESIDE: Final = ("create table if not exists defaults (store text primary key, digest text not null) without rowid",)
 """Tables that earlier releases of this format leave alone."""
 _IDENTITY_SINCE: Final = 4
+_PATTERNS: Final = (
+    "create table if not exists pattern (subscriber text, pattern text, number integer not null,"
+    " subscribed integer not null, stamp integer not null, primary key (subscriber, pattern)) without rowid"
+)
+"""An earlier release ignores this table. Servers that know a pattern let go of nothing by its answers."""
+
 AHEAD_LOG_BYTES: Final = 2 * 1024 * 1024
 """Size to which the write-ahead log is grown in advance. SQLite overwrites it from its beginning."""
 
@@ -166,7 +173,7 @@ class RoutesStore:
                 if version == _IDENTITY_SINCE:
                     db.execute("insert into identity values (?)", (self.identity,))
                 db.pragma("user_version", version)
-            for statement in _BESIDE:
+            for statement in (*_BESIDE, _PATTERNS):
                 db.execute(statement)
         db.execute("commit")
         if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
@@ -235,6 +242,7 @@ class RoutesStore:
             rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
             abandoned = tuple(AbandonedLog(*row) for row in rows)
             registers = tuple(map(_register, self._db.execute("select * from registers order by store")))
+            patterns = list(self._db.execute("select * from pattern order by subscriber, pattern"))
         known = {row.store for row in stores}
         valid = all(_is_valid(row) for row in stores) and all(
             isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
@@ -250,9 +258,11 @@ class RoutesStore:
         )
         valid = valid and all(_valid_register(row) for row in registers)
         valid = valid and all(isinstance(after, int) and 0 < after <= NUMBER_MAX for _, _, after in given)
-        if not valid:
+        rows_of_patterns = tuple(map(_pattern, patterns))
+        if not valid or None in rows_of_patterns:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders, abandoned, gone, registers, given, self.identity)
+        known_patterns = tuple(filter(None, rows_of_patterns))
+        return Remembered(stores, holders, abandoned, gone, registers, given, known_patterns, self.identity)
 
     def write(self, changes: RouteChanges) -> None:
         """Write the changes. When this returns, they survive a power cut.
@@ -311,6 +321,8 @@ class RoutesStore:
         if changes.abandoned:
             rows = [astuple(lost) for lost in changes.abandoned.values()]
             db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)
+        if changes.patterns:
+            db.executemany("insert or replace into pattern values (?, ?, ?, ?, ?)", list(changes.patterns.values()))
         for register in changes.registers.values():
             term, primary, address, members, in_sync = register.view
             db.execute(
@@ -372,6 +384,14 @@ def _is_valid(row: StoreRow) -> bool:
         and min(row.incarnation, row.change) >= 0
         and max(row.incarnation, row.change) <= NUMBER_MAX
     )
+
+
+def _pattern(row: Sequence[Any]) -> PatternRow | None:
+    """Return the pattern of a row, or None if `write` cannot have written it."""
+    try:
+        return read_pattern(" ".join(str(value) for value in row))
+    except (DecodeError, UnicodeEncodeError):
+        return None
 
 
 def _register(row: Sequence[Any]) -> RegisterRow:

@@ -59,6 +59,9 @@ class RoutingTable:
         """Topics with one holder, nearly all of them. Most messages need no other look-up."""
         self.contested: dict[str, list[Server]] = {}
         """Topics with more than one holder, in the order of their IDs."""
+        self.fresh: list[str] = []
+        """Topics that have their first holder since `ProxyPatterns.begun`, if `watched` is set."""
+        self.watched = False
         self.assignments = Assignments()
         self.abandoned: dict[str, dict[str, AbandonedLog]] = {}
         """Abandoned logs, by topic and log."""
@@ -312,6 +315,8 @@ class RoutingTable:
                 self.contested[topic].sort(key=_in_order)
             else:
                 self.single[topic] = server
+                if self.watched:
+                    self.fresh.append(topic)
         server.topics[topic] = log
         self.assignments.announced(topic, server)
 

@@ -34,6 +34,7 @@ class Server:
         gone: the monotonic time since which it is silent; None while it is alive, or if that is unknown.
         announced: whether its full announcement was ever accepted.
         back: whether it has sent a full announcement since this proxy started and since a log of it was given up.
+        patterns: the digest of the patterns that it knows, as it told; "" for an earlier release.
         said_all: the time of its last full announcement since this proxy started, by its own clock; 0 if there was
             none.
     """
@@ -63,6 +64,7 @@ class Server:
         "member",
         "newcomer",
         "overflow",
+        "patterns",
         "proxies",
         "store",
         "topics",
@@ -80,7 +82,7 @@ class Server:
         self.abandoned: dict[str, str] = {}
         self.assigned = 0
         self.link: bytes | None = None
-        self.member = ""
+        self.member = self.patterns = ""
         self.liveness = liveness
         self.in_flight = InFlight()
         self.complete = True

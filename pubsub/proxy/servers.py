@@ -23,11 +23,13 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Heartbeat, Operate, Outcome, Owners, Periodic, Status, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.families import Patterns
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, Vote
 from pubsub.proxy.announcements import Announcements
 from pubsub.proxy.last_reports import CALLBACK, LastReports
 from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices
+from pubsub.proxy.patterns import ProxyPatterns
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.replies import ORIGIN_MARK, Replies, Send
@@ -52,6 +54,7 @@ class Servers:
     Args:
         stamps: receives the servers' timestamps.
         members: answers questions about a register.
+        patterns: the patterns of subscribers.
         now: the monotonic clock, in seconds; the start-up wait begins here.
 
     Attributes:
@@ -68,15 +71,16 @@ class Servers:
         notices: Notices,
         stamps: Stamps,
         members: Members,
+        patterns: ProxyPatterns,
         now: float,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
-        self._stamps, self._members = stamps, members
+        self._stamps, self._members, self._patterns = stamps, members, patterns
         self._counters = replies.counters
         self.store_directory = StoreDirectory(table, (settings.heartbeat_seconds, settings.liveness, now))
         self.presence = Presence(settings, table, replies, notices, now)
         self.announcements = Announcements(
-            settings, table, replies, notices, stamps, self.store_directory, self.presence, members
+            settings, table, replies, notices, stamps, self.store_directory, self.presence, members, patterns
         )
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
@@ -127,6 +131,8 @@ class Servers:
                 self._whole(server, link, prefix, message, body, now)
             elif isinstance(message, Operate) and message.action == "abandoned":
                 self._told_abandoned(server, message, now)
+            elif isinstance(message, Patterns):
+                self._told_patterns(server, prefix, head, body, now)
             elif isinstance(message, Prepare | Accept | Look | Admit):
                 self._members.asked(link, prefix, message, now)
             elif isinstance(message, Vote):
@@ -192,11 +198,23 @@ class Servers:
             self._counters["owners_answered"] += 1
             others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
             since = min((one.announced_all for one in self._table.servers.values() if one is not server), default=0)
-            differing = self._table.with_other_defaults(server)
-            self._replies.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others), since=since, defaults=differing)
+            differing, patterns = self._table.with_other_defaults(server), self._patterns.digest
+            answer = join_topics(others) + self._patterns.denied(server, topics)
+            self._replies.tell(
+                link, prefix, Outcome.SUCCESS, body=answer, since=since, patterns=patterns, defaults=differing
+            )
             return
         self._counters["owners_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)
+
+    def _told_patterns(self, server: Server | None, prefix: Prefix, head: bytes, body: Buffer, now: float) -> None:
+        """Handle the patterns that a server knows."""
+        message = decode(head[prefix.length :], body)
+        assert isinstance(message, Patterns)
+        if server is None or server.id != message.sender:
+            self._counters["answers_of_strangers_dropped"] += 1
+        else:
+            self._patterns.told(server, message, now)
 
     def _told_abandoned(self, server: Server | None, message: Operate, now: float) -> None:
         """Handle a server's report that a holder which this proxy named was given up: this proxy does not know that.

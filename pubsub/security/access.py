@@ -48,6 +48,7 @@ class Operation(StrEnum):
     PUT = "put"
     GET = "get"
     SETTINGS = "settings"  # to look at the settings of a topic
+    PATTERN = "pattern"  # to subscribe to a pattern of topics; each topic needs the right to get from it
     STATUS = "status"
     OPERATE = "operate"
     OTHER = "other"  # no request of a client; no user has a right to it
@@ -129,6 +130,8 @@ class Access:
         self._decisions: dict[tuple[str, str, str, str, str], Verdict] = {}
         self._entered: dict[str, bytes] = {}
         self._handshakes: list[Handshake] = []
+        self._lines: dict[str, list[Line]] = {}
+        """The lines of a client, by its ID."""
 
     def replace(self, authorized: Authorized) -> Difference:
         """Replace the access list, and return the lines that were added and removed."""
@@ -137,6 +140,7 @@ class Access:
         if difference.came or difference.went:
             self.generation += 1
             self._decisions.clear()
+            self._lines.clear()
             came = {line.user for line in difference.came}
             before = self._since
             self._since = {user: self.generation if user in came else before[user] for user in authorized.by_user}
@@ -184,6 +188,19 @@ class Access:
                 self._decisions[key] = verdict
         return verdict
 
+    def may_get(self, client: str, topic: str) -> bool:
+        """Return whether some key of a client allows it to get from a topic at present."""
+        lines = self._lines.get(client)
+        if lines is None:
+            if len(self._lines) >= ENTERED_MAX:
+                self._lines.clear()
+            lines = self._lines[client] = [
+                line
+                for line in self.authorized.by_user.values()
+                if line.role is Role.CLIENT and line.id.matches(client)
+            ]
+        return any(pattern.matches(topic) for line in lines for pattern in line.get)
+
     def decide_service(self, user: str, right: str, service: str) -> Verdict:
         """Decide whether a user may call a service, or serve it.
 
@@ -219,7 +236,7 @@ class Access:
         if line.role is not Role.CLIENT:
             return Verdict(False, Why.ROLE, f"{line.role} {line.id} is no client")
         # Commands send REPORT, OPERATE and SETTINGS under other sender IDs, so only the user counts.
-        if as_client and not line.id.matches(sender):
+        if (as_client or operation == Operation.PATTERN) and not line.id.matches(sender):
             return Verdict(False, Why.SENDER, f"this key is {line.id}'s, not {sender}'s")
         if as_client and not name and topic == letters_topic(sender):
             return ALLOWED
@@ -284,6 +301,8 @@ def _missing(line: Line, operation: str, topic: str, name: str) -> str:
         if name and not any(pattern.matches(name) for pattern in line.names):
             return f"may not use the subscription {name} of {topic}"
         return ""
+    if operation == Operation.PATTERN:
+        return "" if line.get else "may not get from any topic"
     if operation == Operation.SETTINGS:
         allowed = line.operate or any(pattern.matches(topic) for pattern in line.get)
         return "" if allowed else f"may not look at the settings of {topic}"

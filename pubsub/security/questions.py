@@ -15,6 +15,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.codec import END
+from pubsub.protocol.families import Matching, Pattern
 from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import Operation
@@ -39,6 +40,8 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"READ": Operation.GET,
     b"SETTINGS": Operation.SETTINGS,
     b"CONFIGURE": Operation.OPERATE,
+    b"PATTERN": Operation.PATTERN,
+    b"MATCHING": Operation.PATTERN,
     b"PURGE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
@@ -89,6 +92,8 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.PUT, message.sender, message.topic)
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
         return Question(Operation.GET, message.sender, message.topic, message.name)
+    if isinstance(message, Pattern | Matching):
+        return Question(Operation.PATTERN, message.sender)
     if isinstance(message, m.Settings):
         return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):

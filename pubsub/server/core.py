@@ -27,6 +27,7 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError
 from pubsub.protocol.bodies import split_topics
+from pubsub.protocol.families import Patterns
 from pubsub.protocol.messages import (
     Configure,
     Get,
@@ -48,6 +49,7 @@ from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.sole_owner import Delivering, SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
@@ -102,9 +104,10 @@ class ServerCore:
         self.unconfirmed = UnconfirmedAnnouncements(state, self.proxies, settings.heartbeat_seconds, now)
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
-        self.sole_owner = SoleOwner(state, self.proxies, self.contested)
+        self.patterns = ServerPatterns(state, self.proxies, loaded.notes)
+        self.sole_owner = SoleOwner(state, self.proxies, self.contested, self.patterns)
         leftovers = loaded.discarded, loaded.unused_watermarks
-        self.retention = Retention(state, self.sole_owner, *leftovers, now, self.proxies.trusts_ages)
+        self.retention = Retention(state, self.sole_owner, self.patterns, *leftovers, now, self.proxies.trusts_ages)
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.backlogs = BacklogLimit(state)
         self.delays = Delays(state, self.sole_owner, self.retention, self.backlogs, loaded.discarded_shelves, now)
@@ -122,7 +125,7 @@ class ServerCore:
         self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays, trusts_ages)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
-        self.purging = Purging(state, self.sole_owner, self.retention)
+        self.purging = Purging(state, self.sole_owner, self.patterns, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission, self.replays)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
@@ -161,6 +164,9 @@ class ServerCore:
             self.state.replies.answer(origin, Outcome.SUCCESS, body=self.reports.report(now, message.topic))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
+        elif isinstance(message, Patterns) and not origin.origin:
+            for name in self.patterns.told(int(origin.link), message):
+                self.retention.look_at(name)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
             if not origin.origin and self.intercept(origin, message, now):
                 return
@@ -368,6 +374,7 @@ class ServerCore:
         state = self.state
         self.stores.committed(now)
         self.contested.committed(now)
+        self.patterns.committed(now)
         state.uncommitted.committed()
         if state.announcements:
             self.proxies.announce(state.announcements, state.change, now)

@@ -152,6 +152,21 @@ def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path)
     assert re.findall(r"\.(\d+)", losses[0]) == ["1", "2"]
 
 
+def test_a_family_of_topics_is_subscribed_to_before_its_topics_begin(tmp_path: Path) -> None:
+    page = "subscribe-to-a-family.md"
+    (program,) = re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "family.py").write_text(program)
+    lines = commands(page)
+    assert lines[-1].startswith("pubsub topic unsubscribe orders.eu")
+    found = typed(tmp_path, [*lines, f"{sys.executable} family.py"], "cluster")
+    assert re.findall(r'"topic": ?"(orders[a-z.]+)".*?"body": ?"(\w+)', found, re.DOTALL) == [
+        ("orders.eu", "tea"),
+        ("orders.us.east", "milk"),
+    ]
+    assert "billing is not subscribed to orders.eu any more" in found
+    assert "orders.asia b'rice'" in found
+
+
 def test_the_symptoms_of_the_page_are_printed_by_the_commands(tmp_path: Path) -> None:
     symptoms = re.findall(r"^\| (.*?) \| .* \| .* \|$", (PAGES / "troubleshoot.md").read_text(), re.MULTILINE)
     away = f"--proxy tcp://127.0.0.1:{free_port()} --timeout-seconds 1"

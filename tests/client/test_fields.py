@@ -23,6 +23,8 @@ BASE: list[c.Change] = [
         c.PutAside(number, topic, f"{A}.{number}", A, number, 5, b"aside", b"", b"", False, b"", 1, 0, 6.0, 1.0)
         for number, topic in ((1, "t"), (2, "u"))
     ),
+    c.PatternIntended("orders.>", True, 4),
+    c.PatternIntended("audit.>", True, 4),
 ]
 
 CHANGES: list[c.Change] = [
@@ -32,6 +34,8 @@ CHANGES: list[c.Change] = [
     c.ChainMoved("t", 6, 1, B),
     c.CallsDiscarded(["a"]),
     c.Intended("t", False),
+    c.PatternIntended("orders.*", False, 6, 5),
+    c.PatternConfirmed("orders.>", 6),
     c.Confirmed("t", 3, (B, 4), B),
     c.Taken("t", (B, 5), {A: 6}),
     c.Tried("t", (B, 6), 2),
@@ -53,6 +57,7 @@ ALIKE = {
     ("RowUnchained", "counter"): c.RowUnchained(5),
     ("CallsDiscarded", "calls"): c.CallsDiscarded(["b"]),
     ("Confirmed", "topic"): c.Confirmed("u", 3, (B, 4), B),
+    ("PatternConfirmed", "pattern"): c.PatternConfirmed("audit.>", 6),
     ("Taken", "topic"): c.Taken("u", (B, 5), {A: 6}),
     ("Tried", "topic"): c.Tried("u", (B, 6), 2),
     ("WaitingDropped", "topic"): c.WaitingDropped("u"),

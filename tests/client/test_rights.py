@@ -14,7 +14,7 @@ from pubsub.client.core.chain import DONE, LIGHT_BYTES, UNFINISHED
 from pubsub.client.core.rights import refusal
 from pubsub.errors import DataLoss, NotAllowed, Refused
 from pubsub.protocol import Outcome, Put, Status, Subscribe, Unsubscribe
-from pubsub.protocol.messages import SENTENCE_CHARACTERS_MAX
+from pubsub.protocol.denials import SENTENCE_CHARACTERS_MAX
 
 NO = status(Outcome.DENIED, reason="right", body=b"client c may not put to t")
 

@@ -11,6 +11,7 @@ from pubsub.protocol import decode, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.names import Position
+from pubsub.protocol.pattern_table import PatternRow
 from pubsub.protocol.register import View, VoteOutcome
 from pubsub.protocol.standby import EntryId
 
@@ -20,6 +21,7 @@ HEX = "abcdefabcdefabcd"
 VIEW = View(7, HEX, "tcp://h:1", (HEX,), (HEX,))
 SAMPLES: dict[Any, Any] = {
     View: VIEW,
+    tuple[PatternRow, ...] | None: (PatternRow("s1", "orders.>", 4, True, 7),),
     View | None: VIEW,
     VoteOutcome: VoteOutcome.REPORTED,
     EntryId: EntryId(4, 7),

@@ -84,6 +84,18 @@ class Stage:
         )  # fmt: skip
         return self._answer(link or server.encode(), said)
 
+    def announce_all(self, server: str, topics: dict[str, str], patterns: str, change: int = 1) -> list[Said]:
+        """PERIODIC of all topics, with the digest of the server's patterns; returns all that the proxy then sends."""
+        known = self.core.table.servers.items()
+        message = Periodic(
+            server, log_id(server), 1, change, f"tcp://{server}", PROXIES, 0,
+            topics={topic: log_id(log) for topic, log in topics.items()},
+            stores=format_stores({one: Known(other.id, max(0, other.incarnation)) for one, other in known}),
+            patterns=patterns,
+        )  # fmt: skip
+        self.from_server(server.encode(), b"", message)
+        return self.said()
+
     def heartbeat(
         self, server: str, *, link: bytes = b"", leaving: int = 0, stamp: int = 0, empty: int = 0
     ) -> Status | None:

@@ -16,14 +16,14 @@ from tests.simulation.breakages.table import BREAKAGES
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-CITED = re.compile(r"(?<![\w/])(docs/[\w/-]+\.md)((?:(?:, and|,| and) (?:\*[^*]+\*|[A-Z]\d+\b))*)")
+CITED = re.compile(r"(?<![\w/])(docs/[\w/-]+\.md)((?:(?:, and|,| and) (?:\*[^*]+\*|[A-Z]{1,2}\d+\b))*)")
 MISTAKE = re.compile(r"^\| (?:`` (.*?) ``|`([^`]+)`) \|.*?`(tests/[\w/]+\.py)(?:::(\w+)|`)", re.MULTILINE)
 SECTION = re.compile(r"\*([^*]+)\*")
-NUMBER = re.compile(r"\b[A-Z]\d+\b")
+NUMBER = re.compile(r"\b[A-Z]{1,2}\d+\b")
 CHECKED = ("docs/explanation/", "docs/decisions/")
 """Folders of pages that are cited by their names alone; other names may be a test's own, or another project's."""
 
-LINKED_RULE = re.compile(r"\[([A-Z]\d+)\]\(([^)\s]*)\)")
+LINKED_RULE = re.compile(r"\[([A-Z]{1,2}\d+)\]\(([^)\s]*)\)")
 
 
 def files(*patterns: str) -> list[Path]:

@@ -1,9 +1,10 @@
-"""The rules of the explanation pages: numbered, one letter a page, and listed in docs/explanation/rules.md."""
+"""The rules of the explanation pages: numbered, one letter or two a page, and listed in docs/explanation/rules.md."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from string import ascii_uppercase
 
 from rules_page import FOLDER, PAGE, page, rules, rules_of
 
@@ -22,12 +23,12 @@ def test_a_rule_has_one_place_and_a_letter_has_one_page() -> None:
     assert len(found) > 200
     names = [rule.name for rule in found]
     assert len(set(names)) == len(names)
-    assert len({(rule.name[0], rule.page) for rule in found}) == len({rule.name[0] for rule in found})
+    assert len({(rule.letters, rule.page) for rule in found}) == len({rule.letters for rule in found})
 
 
 def test_the_rules_of_a_page_are_in_their_order() -> None:
     for file in FOLDER.glob("*.md"):
-        numbers = [int(rule.name[1:]) for rule in rules_of(file)]
+        numbers = [int(rule.name.lstrip(ascii_uppercase)) for rule in rules_of(file)]
         assert numbers == sorted(numbers), file.name
 
 

@@ -163,6 +163,8 @@ def plainly(one: dict[str, Any], operation: str, sender: str, topic: str, name: 
 
     if one["role"] != "client":
         return False
+    if operation == "pattern":
+        return among([one["id"]], sender) and "get" in one
     if operation in {"status", "operate"}:
         return "operate" in one or (operation == "status" and "status" in one)
     if operation == "settings":
@@ -258,3 +260,15 @@ def test_a_request_to_an_earlier_process_is_not_answered() -> None:
 )
 def test_the_server_of_a_user_is_known(who: str, server: str) -> None:
     assert opened().server(who) == server
+
+
+def test_the_topics_of_a_pattern_follow_the_present_rights_of_its_subscriber() -> None:
+    access = opened()
+    assert access.may_get("alice", "orders/1")
+    assert not access.may_get("alice", "audit")
+    assert access.may_get("spark-7", "audit")
+    assert not access.may_get("guest", "audit")
+    assert not access.may_get("nobody", "audit")
+    access.replace(parse(RULES.replace("get=orders/*", "get=audit").encode()))
+    assert not access.may_get("alice", "orders/1")
+    assert access.may_get("alice", "audit")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol import messages as m
+from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.register import View, VoteOutcome
 from pubsub.protocol.standby import ROOT
 from pubsub.protocol.topic_objects import Purge
@@ -37,6 +38,9 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Report("pubsub-status", "s1", "orders"), Question(Operation.STATUS, "pubsub-status")),
     (m.Operate("ops", "-", "forget", server="s1"), Question(Operation.OPERATE, "ops")),
     (m.Operate("ops", "s1", "unsubscribe", topic="orders"), Question(Operation.OPERATE, "ops")),
+    (Pattern("alice", "orders.>", 1), Question(Operation.PATTERN, "alice")),
+    (Matching("alice", "orders.>"), Question(Operation.PATTERN, "alice")),
+    (Patterns("s1", HEX), Question(Operation.OTHER, "s1")),
     (m.Periodic("s1", HEX, 1, 1, "tcp://h:1", "", 1), Question(Operation.OTHER, "s1")),
     (m.Heartbeat("s1"), Question(Operation.OTHER, "s1")),
     (m.Owners("s1", {"orders": ""}), Question(Operation.OTHER, "s1")),

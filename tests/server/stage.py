@@ -76,6 +76,10 @@ class Stage:
         self.others = ""
         self.since = 0
         """The time since which every store has announced all its topics, in those answers."""
+        self.patterns: str | None = None
+        """The digest of the proxies' patterns in those answers; None: they know the same patterns as the server."""
+        self.denied = b""
+        """The end of those answers: subscribers of patterns, each with topics that it may not get."""
         self.proxies_behind: float | None = 0.0
         """Seconds by which the clocks of proxies are behind; None: they have not told them."""
         self.other_defaults = ""
@@ -152,7 +156,10 @@ class Stage:
                 answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
                 if self.sole_owner:
                     others = dict.fromkeys(out.message.topics or {}, self.others)
-                    answer = Status("p", Outcome.SUCCESS, body=join_topics(others), since=self.since)
+                    known = self.core.patterns.known
+                    patterns = (known.digest if known else "") if self.patterns is None else self.patterns
+                    body = join_topics(others) + self.denied
+                    answer = Status("p", Outcome.SUCCESS, body=body, since=self.since, patterns=patterns)
                     answer.defaults = self.other_defaults
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
             elif isinstance(out.message, Periodic) and self.confirms:

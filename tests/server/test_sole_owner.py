@@ -13,7 +13,10 @@ import pytest
 
 from pubsub.base.clock import Stamps
 from pubsub.protocol import Outcome, Status
+from pubsub.protocol.families import Patterns
+from pubsub.protocol.pattern_table import PatternRow
 from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.sole_owner import QUESTION_SECONDS, WAITING_MAX, SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
@@ -33,7 +36,9 @@ class Asked:
         state = State(own, loaded, cast(BatchReader, None), stamps, Random(0), 0.0)
         self.state = state
         self.proxies = Proxies(own, loaded.store_id, 1, stamps, 0.0)
-        self.sole_owner = SoleOwner(state, self.proxies, Contested(state, Stores(state, self.proxies, {})))
+        self.patterns = ServerPatterns(state, self.proxies, {})
+        contested = Contested(state, Stores(state, self.proxies, {}))
+        self.sole_owner = SoleOwner(state, self.proxies, contested, self.patterns)
         self._told: list[tuple[str, bool]] = []
 
     @property
@@ -51,9 +56,9 @@ class Asked:
         return self.proxies.out[0].source
 
     def answer(
-        self, token: int, proxy: int, body: bytes, outcome: Outcome = Outcome.SUCCESS
+        self, token: int, proxy: int, body: bytes, outcome: Outcome = Outcome.SUCCESS, patterns: str = ""
     ) -> dict[str, frozenset[str]]:
-        return self.sole_owner.answered(token, proxy, Status("p", outcome, body=body))
+        return self.sole_owner.answered(token, proxy, Status("p", outcome, body=body, patterns=patterns))
 
 
 @pytest.fixture
@@ -150,3 +155,34 @@ def test_a_proxy_that_may_not_know_of_the_departure_of_the_topic_does_not_count(
     assert asked.told == []
     asked.answer(token, 2, b"t=")
     assert asked.told == [("t", False)]
+
+
+def test_an_answer_counts_for_letting_go_only_with_the_patterns_that_the_server_knows() -> None:
+    asked, others = Asked(3), "00000000000000ff"
+    token = asked.ask("t")
+    asked.answer(token, 0, b"t=", patterns=others)
+    asked.answer(token, 1, b"t=")
+    assert asked.told == [("t", False)]
+    row = PatternRow("billing", "orders.>", 1, True, 5)
+    asked.patterns.told(0, Patterns("p", "f" * 16, (row,)))
+    known = asked.patterns.known.digest
+    token = asked.ask("t")
+    asked.answer(token, 0, b"t=", patterns=known)
+    asked.answer(token, 1, b"t=")  # This proxy has lost its file, or is of an earlier release.
+    assert asked.told[-1] == ("t", False)
+    token = asked.ask("t")
+    asked.answer(token, 0, b"t=", patterns=known)
+    asked.answer(token, 2, b"t=", patterns=known)
+    assert asked.told[-1] == ("t", True)
+
+
+def test_a_subscriber_is_denied_only_if_every_answer_denies_it() -> None:
+    asked, operation = Asked(2), Trimming("t", 0, {})
+    assert asked.sole_owner.ask("t", operation)
+    asked.sole_owner.send(0.0)
+    token = asked.proxies.out[-1].source
+    asked.answer(token, 0, b"t=\nbilling t\naudit t u")
+    asked.answer(token, 1, b"t=\naudit t")
+    assert asked.told == [("t", True)]
+    assert operation.denied == {"audit"}
+    assert operation.informed

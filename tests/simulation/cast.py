@@ -10,6 +10,7 @@ from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
 from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.disk import disks
+from tests.simulation.families import Family
 from tests.simulation.history import History
 from tests.simulation.looking import Looker
 from tests.simulation.members import MemberNode, Paired, Server, members_of
@@ -64,6 +65,7 @@ class Cast:
         self.configurers = self._configurers()
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()
+        self.families = self._families()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -148,6 +150,15 @@ class Cast:
             found.append(Purger(self.world, host, proxies, self.history, topic, lambda: self.servers))
         return found
 
+    def _families(self) -> list[Family]:
+        """In step with true time, and with every proxy: each must confirm a pattern."""
+        found = []
+        for n in range(1, self.fate.families + 1):
+            order, host = self.proxy_names(), self.world.host(f"f{n}", 0.0)
+            safe = self.random.random() < self.fate.power_safe
+            found.append(Family(self.world, host, order, self.history, lambda: self.servers, power_safe=safe))
+        return found
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -164,7 +175,7 @@ class Cast:
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers,
+            *self.lookers, *self.families,
         ]  # fmt: skip
 
     @property

@@ -56,6 +56,7 @@ class Fate:
         delays: share of a client's puts with a due time.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
+        families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
             many of the members of each pair; upgrades: whether one is upgraded at its next start.
@@ -101,6 +102,7 @@ class Fate:
     purgers: int = 0
     purges_unread: bool = False
     iterates: bool = False
+    families: int = 0
     delays: float = 0.0
     seekers: int = 0
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, delays, expiry, purges, replay, retaining, retries, settings
+from tests.simulation.breakages import continuing, delays, expiry, family, purges, replay, retaining, retries, settings
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
+from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
-
-
-def _faults(random: Random, *, some: dict[str, float], **always: float) -> dict[str, float]:
-    """The given faults, and half of the others."""
-    return always | {name: rate for name, rate in some.items() if random.random() < 0.5}
 
 
 def announced(seed: int) -> Fate:
@@ -35,7 +32,7 @@ def announced(seed: int) -> Fate:
         reorder=random.choice((0.0, 0.5)),
         heartbeat=random.choice((0.1, 0.3, 0.6)),
         announce=random.choice((0.3, 1.0)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"drain": 0.3, "empty": 0.3, "lose routes": 1.0, "kill": 0.5, "pause": 1.0, "detour": 1.0},
             churn=2.0,
@@ -62,7 +59,7 @@ def split(seed: int) -> Fate:
         divided=True,
         ranges=3,
         sinks=random.choice((0, 1)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"churn": 2.0, "cut": 2.0, "lose routes": 2.0, "kill": 0.5, "client power": 3.0},
             detour=2.0,
@@ -85,7 +82,7 @@ def given(seed: int) -> Fate:
         late=random.choice((0.0, 0.01)),
         loss=random.choice((0.0, 0.02)),
         reorder=random.choice((0.0, 0.5)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"kill": 0.5, "drain": 0.3, "outage": 0.3, "power": 0.5},
             move=1.0,
@@ -128,7 +125,7 @@ def thirds(seed: int) -> Fate:
         sinks=random.choice((0, 1)),
         late=random.choice((0.0, 0.01)),
         loss=random.choice((0.0, 0.02)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={
                 "kill": 1.0, "power": 0.5, "cut": 2.0, "one way": 1.0, "detour": 1.0, "pause": 1.0, "outage": 0.3,
@@ -155,7 +152,7 @@ def redeployed(seed: int) -> Fate:
         loss=random.choice((0.0, 0.01)),
         heartbeat=0.2,
         pairs=pairs,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"kill": 0.7, "move": 2.0, "replica": 1.0, "pause": 0.5} | switches,
             empty=random.choice((1.0, 3.0)),
@@ -177,7 +174,7 @@ def redeployed_split(seed: int) -> Fate:
         heartbeat=random.choice((0.1, 0.3)),
         announce=1.0,
         divided=True,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"churn": 2.0, "cut": 2.0, "lose routes": 2.0, "kill": 0.5, "pause": 1.0},
             detour=2.0,
@@ -197,7 +194,7 @@ def redeployed_moves(seed: int) -> Fate:
         seconds=5.0,
         think=random.choice((0.005, 0.02)),
         heartbeat=0.2,
-        faults=_faults(random, some={"empty": 4.0, "kill": 1.0}, replica=2.0, move=random.choice((2.0, 5.0))),
+        faults=drawn_faults(random, some={"empty": 4.0, "kill": 1.0}, replica=2.0, move=random.choice((2.0, 5.0))),
     )
 
 
@@ -214,7 +211,7 @@ def redeployed_left(seed: int) -> Fate:
         skew=0.1,
         heartbeat=0.2,
         loss=0.02,
-        faults=_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
+        faults=drawn_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
     )
 
 
@@ -263,7 +260,7 @@ def spoiled(seed: int) -> Fate:
         topics=random.choice((3, 6)),
         seconds=3.0,
         think=0.02,
-        faults=_faults(random, some={"kill": 0.5, "move": 0.5, "full": 0.5, "churn": 1.0}, spoil=1.5),
+        faults=drawn_faults(random, some={"kill": 0.5, "move": 0.5, "full": 0.5, "churn": 1.0}, spoil=1.5),
     )
 
 
@@ -284,7 +281,7 @@ def settings_split(seed: int) -> Fate:
         configurers=random.choice((1, 3, 3)),
         drops=random.random() < 0.5,
         tight=random.random() < 0.3,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
             detour=random.choice((0.5, 1.5)),
@@ -309,7 +306,7 @@ def seeking_split(seed: int) -> Fate:
         skew=0.1,
         heartbeat=0.2,
         seekers=random.choice((1, 2)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
             detour=random.choice((0.5, 1.5)),
@@ -330,7 +327,9 @@ def retried(seed: int) -> Fate:
         retries=seed + 1,
         handler_fails=0.15,
         attempts=random.choice((2, 4)),
-        faults=_faults(random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}),
+        faults=drawn_faults(
+            random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}
+        ),
     )
 
 
@@ -352,7 +351,7 @@ def purged_split(seed: int) -> Fate:
         configurers=random.choice((0, 1, 1)),
         purgers=random.choice((1, 2)),
         purges_unread=random.random() < 0.7,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
             detour=random.choice((0.3, 1.0)),
@@ -375,7 +374,7 @@ def defaults_moved(seed: int) -> Fate:
         announce=random.choice((0.3, 1.0)),
         late=random.choice((0.0, 0.05)),
         configurers=random.choice((0, 0, 1)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"kill": 0.2, "churn": 1.0, "lose routes": 0.3, "outage": 0.3, "detour": 0.3},
             move=random.choice((0.5, 2.0)),
@@ -399,7 +398,7 @@ def expired(seed: int) -> Fate:
         configurers=2,
         expires=True,
         tight=random.random() < 0.3,
-        faults=_faults(
+        faults=drawn_faults(
             random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
         ),
     )
@@ -418,7 +417,7 @@ def wrong_clock(seed: int) -> Fate:
         skew=0.1,
         heartbeat=0.2,
         configurers=2,
-        faults=_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
+        faults=drawn_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
     )
 
 
@@ -441,6 +440,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
+    **dict.fromkeys(family.breakage.breakages, families_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),

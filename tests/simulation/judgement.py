@@ -44,7 +44,7 @@ class Judgement:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
         operators = *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers
-        for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *operators):
+        for party in (*cast.applications, *cast.calls.parties, *cast.families, *cast.tasks, *cast.talkers, *operators):
             if what := party.settled():
                 return what
         return ""
@@ -61,6 +61,9 @@ class Judgement:
             application.records.settle_letters()
             self._check_left(application)
         self.cast.calls.judge()
+        for family in self.cast.families:
+            family.judge()
+            self._add(family.found)
         for client in self.cast.clients:
             self._add(client.found)
         self._add(list(self.pairs.differences()))

@@ -17,6 +17,7 @@ from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
 from tests.simulation.configuring import configured, watched
 from tests.simulation.delaying import delaying
+from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
@@ -59,7 +60,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -159,7 +160,8 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers):
+        others = *cast.purgers, *cast.seekers, *cast.lookers, *cast.families
+        for party in (*cast.talkers, *cast.configurers, *others):
             party.finishing = True
 
     def _settle(self) -> str:

@@ -10,7 +10,7 @@ from tests.topics.model.exploring import explore
 from tests.topics.model.models import MODELS
 from tests.topics.model.rules import all_but
 
-RUNS: Final = {"looking_back": 400, "settings": 60, "defaults": 150, "delay": 150, "deletion": 150}
+RUNS: Final = {"looking_back": 400, "settings": 60, "defaults": 150, "delay": 150, "deletion": 150, "families": 300}
 """Runs with all rules; `python -m tests.topics.model MODEL --runs N` makes more."""
 
 FIGURES: Final = {
@@ -19,6 +19,7 @@ FIGURES: Final = {
     "defaults": ("held back", "moves", "released"),
     "delay": ("delayed", "delivered", "merges"),
     "deletion": ("deletions", "files lost", "merges"),
+    "families": ("entered", "let go", "files lost", "merges"),
 }
 """Each happens at least a hundred times in these runs."""
 
@@ -85,6 +86,16 @@ CAUGHT: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "named": (27, "a deleted message is back"),
         "previous": (0, "put stuck"),
         "memory": (17, "lost"),
+    },
+    "families": {
+        "all": (20, "lost"),
+        "ask": (1802, "lost"),
+        "enter": (10, "lost"),
+        "since": (1, "lost"),
+        "apart": (48, "lost"),
+        "off": (17, "held for an ended pattern"),
+        "list": (1, "lost"),
+        "keep": (7, "lost"),
     },
 }
 """For each rule the first seed that objects where the rule is left out, and an objection."""

@@ -67,6 +67,7 @@ class Intended:
         start: where a new subscription begins. A fresh one before the end must receive earlier messages again, so the
             store drops their counters.
         replay: number of the replay that it begins; 0: it begins none.
+        pattern: the number of the pattern by which the client joins the topic; 0: the application names the topic.
     """
 
     topic: str
@@ -74,6 +75,29 @@ class Intended:
     fresh: bool = False
     start: Start = LATEST
     replay: int = 0
+    pattern: int = 0
+
+
+@dataclass(slots=True)
+class PatternIntended:
+    """The application wants to be subscribed to a pattern of topics or not; not every proxy has confirmed it.
+
+    Attributes:
+        stamp: messages with an earlier timestamp are not wanted; 0: those from before the request are not.
+    """
+
+    pattern: str
+    on: bool
+    number: int
+    stamp: int = 0
+
+
+@dataclass(slots=True)
+class PatternConfirmed:
+    """Every proxy has confirmed the wish. Messages with a timestamp before `stamp` are not received."""
+
+    pattern: str
+    stamp: int
 
 
 @dataclass(slots=True)
@@ -261,6 +285,8 @@ Change = (
     | ChainMoved
     | CallsDiscarded
     | Intended
+    | PatternIntended
+    | PatternConfirmed
     | Confirmed
     | Taken
     | Tried
@@ -277,5 +303,5 @@ Change = (
     | Renewed
 )
 
-FSYNC: Final = frozenset({Intended, Confirmed, DeadLettered, Renewed, RowUnchained})
+FSYNC: Final = frozenset({Intended, PatternIntended, PatternConfirmed, Confirmed, DeadLettered, Renewed, RowUnchained})
 """Changes with an fsynced commit under any settings."""

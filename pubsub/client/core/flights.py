@@ -54,8 +54,13 @@ class Flights:
         at: float = 0.0,
     ) -> int:
         """Record a transmission and return the token of its answer."""
+        token = self.take_token()
+        self._flights[token] = Flight(target, row, generation, proxy, train, at)
+        return token
+
+    def take_token(self) -> int:
+        """Return a token that no other transmission of this client has."""
         self._token += 1
-        self._flights[self._token] = Flight(target, row, generation, proxy, train, at)
         return self._token
 
     def keep(self, tokens: list[int], token: int, most: int) -> None:

@@ -17,7 +17,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.errors import StartGone
 from pubsub.errors import NotAllowed, PubsubError, Refused
 from pubsub.protocol import Outcome, Status, format_position
-from pubsub.protocol.messages import denial
+from pubsub.protocol.denials import denial
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 
 _SPOKEN: Final = {

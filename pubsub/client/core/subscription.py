@@ -68,6 +68,7 @@ class Subscription:
         chunk: messages of an open iteration.
         busy: set while a handler that may await has the next message (a weak reference to its task); no other call
             takes messages then.
+        joined: the number of the pattern that brought the topic; 0: the application named it.
         row: the waiting message that the handler has; None: it has one of the service.
     """
 
@@ -87,13 +88,14 @@ class Subscription:
         self.tokens: list[int] = []
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
+        self.joined = 0
         self.row: Waiting | None = None
 
     # The intent
 
     def intend(self, on: bool, *, fresh: bool = False, start: Start = LATEST, replay: int = 0) -> Change:
         """Return the change that makes an intent durable; `intended` follows the commit."""
-        return Intended(self.topic, on, fresh, start, replay)
+        return Intended(self.topic, on, fresh, start, replay, self.joined if on else 0)
 
     def leave_chunk(self) -> list[Taken]:
         """Return the change that gives back the messages that an open iteration has not yielded.
@@ -134,7 +136,8 @@ class Subscription:
         facts = self.client, self.topic, number, epoch, self.fence.log, self.fence.avoid
         if not self.intent.on:
             return Unsubscribe(*facts)
-        return Subscribe(*facts, start=self.intent.start, continues=int(not self.intent.fresh))
+        continues = int(not self.intent.fresh)
+        return Subscribe(*facts, start=self.intent.start, continues=continues, pattern=self.joined)
 
     def confirm(self, status: Status) -> Confirmed:
         """Return the change that makes the answer to the last transmission durable; `confirmed` follows the commit."""

@@ -29,7 +29,7 @@ from pubsub.client.core.calling import requested
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import CallsDiscarded, Renewed
 from pubsub.client.flows.calling import Calling
-from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.families import FamilyGets
 from pubsub.client.flows.letter_requests import LetterRequests
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.redriving import Redriving
@@ -53,7 +53,7 @@ class Calls:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), Gets(session)
+        self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), FamilyGets(session)
         self.calling = Calling(session, self.gets, self.subscribing)
         self.redriving = Redriving(session, self.puts)
         self.gets.requests = LetterRequests(self.redriving)

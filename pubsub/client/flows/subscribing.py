@@ -25,6 +25,7 @@ from pubsub.client.arguments import check_not_of_calls, check_truth
 from pubsub.client.core.calling import check_service
 from pubsub.client.core.changes import Intended
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.flows.families import SubscribingToFamilies, stands_for_several
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
@@ -56,6 +57,7 @@ class Subscribing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
+        self.families = SubscribingToFamilies(session)
 
     def intend(
         self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False, start: Start | None = None
@@ -68,6 +70,10 @@ class Subscribing:
         """
         check_truth("fresh", fresh)
         check_not_of_calls(topic)
+        if stands_for_several(self.session, topic):
+            yield from self.families.intend(topic, on, timeout, fresh=fresh, start=start)
+            return
+        self.families.check_not_joined(topic)
         if check_topic(topic) not in self.core.subscriptions and on:
             check_new_topic(topic)
         until = self.session.until(timeout)

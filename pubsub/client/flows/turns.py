@@ -9,6 +9,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.gets import Gets
 from pubsub.errors import CallerError
 from pubsub.protocol import check_topic
+from pubsub.protocol.patterns import is_pattern
 
 TURN_MAX: Final = 10
 """Most messages of one topic before the next topic has its turn."""
@@ -55,7 +56,7 @@ class Turns:
         self.taken = 0
 
     def __iter__(self) -> Iterator[tuple[Subscription, int]]:
-        several = len(self._topics) > 1
+        several = len(self._topics) > 1 or is_pattern(self._topics[0])
         ready = self._ready
         while ready:
             before = self.taken

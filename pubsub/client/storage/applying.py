@@ -55,6 +55,20 @@ def _intend(db: apsw.Connection, change: c.Intended) -> None:
         db.execute("delete from pubsub_taken where topic = ?", (change.topic,))
     if change.replay:
         db.execute("insert or replace into pubsub_replays values (?, ?)", (change.topic, change.replay))
+    db.execute("delete from pubsub_joined where topic = ?", (change.topic,))
+    if change.pattern:
+        db.execute("insert into pubsub_joined values (?, ?)", (change.topic, change.pattern))
+
+
+def _intend_pattern(db: apsw.Connection, change: c.PatternIntended) -> None:
+    db.execute(
+        "insert or replace into pubsub_patterns values (?, ?, 0, ?, ?)",
+        (change.pattern, int(change.on), change.number, change.stamp),
+    )
+
+
+def _confirm_pattern(db: apsw.Connection, change: c.PatternConfirmed) -> None:
+    db.execute("update pubsub_patterns set settled = 1, stamp = ? where pattern = ?", (change.stamp, change.pattern))
 
 
 def _confirm(db: apsw.Connection, change: c.Confirmed) -> None:
@@ -183,6 +197,8 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.ChainMoved: _move_chain,
     c.CallsDiscarded: _discard_calls,
     c.Intended: _intend,
+    c.PatternIntended: _intend_pattern,
+    c.PatternConfirmed: _confirm_pattern,
     c.Confirmed: _confirm,
     c.Taken: _take,
     c.Tried: _try,

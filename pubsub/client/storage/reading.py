@@ -92,6 +92,15 @@ class Reading:
         for topic, start in self.db.execute("select topic, start from pubsub_starts"):
             yield topic, parse_start(start)
 
+    def patterns(self) -> list[tuple[str, bool, bool, int, int]]:
+        """Return pattern, wanted, settled, number and stamp of each pattern of topics."""
+        rows = self.db.execute("select pattern, wanted, settled, number, stamp from pubsub_patterns order by pattern")
+        return [(pattern, bool(on), bool(settled), number, stamp) for pattern, on, settled, number, stamp in rows]
+
+    def joined(self) -> list[tuple[str, int]]:
+        """Return each topic that a pattern brought, with the number of the pattern."""
+        return list(self.db.execute("select topic, pattern from pubsub_joined order by topic"))
+
     def replays(self) -> Iterator[tuple[str, int]]:
         """Yield each topic with a replay, and the number of its last one."""
         yield from self.db.execute("select topic, number from pubsub_replays")

@@ -39,6 +39,12 @@ REPLAYS: Final = (
     "create table if not exists pubsub_replays (topic text primary key, number integer not null) without rowid"
 )
 """Number of the last replay of a topic, if there was one. An older store gets this table."""
+PATTERNS: Final = (
+    "create table if not exists pubsub_patterns (pattern text primary key, wanted integer not null,"
+    " settled integer not null, number integer not null, stamp integer not null) without rowid",
+    "create table if not exists pubsub_joined (topic text primary key, pattern integer not null) without rowid",
+)
+"""Patterns of topics, and the topics that they brought. An older store gets these tables."""
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
 """Dead letters of losses that were not raised yet. An older store gets this table at its opening."""
 CALLS: Final = (

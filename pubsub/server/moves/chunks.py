@@ -26,7 +26,7 @@ from pubsub.protocol.names import ID, PUBLISHER
 from pubsub.server.moves import json_chunks
 from pubsub.server.topic import subscription as stored
 from pubsub.server.topic.commits import UNREADABLE
-from pubsub.server.topic.consumers import KEY
+from pubsub.server.topic.consumers import KEY, PATTERN_KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
 from pubsub.server.topic.purges import Places
@@ -58,7 +58,7 @@ LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Most bytes of a chunk without its bodies."""
 
 Id = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
-Subscriber = Annotated[str, Meta(pattern=rf"\A{KEY}?{ID}\Z")]
+Subscriber = Annotated[str, Meta(pattern=rf"\A({KEY}?{ID}|[{PATTERN_KEY}]{ID}:[!-~]{{1,80}})\Z")]
 Publisher = Annotated[str, Meta(pattern=rf"\A{PUBLISHER}\Z")]
 Body = Annotated[Buffer, Meta(max_length=BATCH_BYTES_MAX + ORIGIN_BYTES_MAX)]
 

@@ -67,7 +67,7 @@ from pubsub.server.offline.words import lines_of, number_in, parsed, root_of
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.consumers import KEY
+from pubsub.server.topic.consumers import is_key
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
 from pubsub.server.topic.purged import unread_place, without_purged
@@ -412,8 +412,7 @@ class _Import:
 
     def _subscriber(self, path: Path, words: list[str], topic: int, end: Position, offsets: _Offsets) -> None:
         facts = dict(word.partition("=")[::2] for word in words[1:])
-        name = words[0].removeprefix(KEY)
-        if not is_id(name) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
+        if not is_key(words[0]) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
             raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
         number, epoch, on, since = (number_in(path, facts[name]) for name in ("number", "opening", "on", "since"))
         position = parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))

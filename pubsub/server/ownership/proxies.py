@@ -16,7 +16,9 @@ from typing import Final
 from pubsub.base.clock import MICROSECONDS, Stamps
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ServerSettings
+from pubsub.protocol.families import Patterns
 from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Periodic, Status
+from pubsub.protocol.pattern_table import PatternRow
 from pubsub.protocol.topic_defaults import digest, parse_default
 from pubsub.protocol.transfers import Owners
 from pubsub.server.state.replies import Outgoing
@@ -104,6 +106,8 @@ class Proxies:
         """The digest of this server's defaults of topics' settings."""
         self.store_directory = "", ""
         """The other known stores, and the removed stores, in the form of the announcement."""
+        self.patterns = ""
+        """The digest of the patterns that this server has stored."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
@@ -264,6 +268,10 @@ class Proxies:
             self._send(index, Owners(self._settings.id, topics), now, source=token)
         return list(range(len(self.all)))
 
+    def tell_patterns(self, index: int, digest: str, rows: tuple[PatternRow, ...], now: float) -> None:
+        """Tell a proxy the digest of the patterns that are stored here, and the rows that it may lack."""
+        self._send(index, Patterns(self._settings.id, digest, rows), now)
+
     def tell_abandoned(self, index: int, topic: str, server: str, log: str, now: float) -> None:
         """Tell a proxy that the log of a holder it named was abandoned."""
         told = Operate(self._settings.id, "-", "abandoned", topic=topic, server=server, log=log)
@@ -298,6 +306,7 @@ class Proxies:
             *(self.store_directory if previous is None else ("", "")),
             self._stamps.reading(now),
             self.member,
+            self.patterns if previous is None else "",
             self.defaults if previous is None else "",
         )
 

@@ -28,7 +28,9 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.bodies import split_topics
 from pubsub.protocol.messages import Get, Outcome, Put, Read, Status, Subscribe
+from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import Request, State
@@ -64,6 +66,8 @@ class Trimming:
         generation: the topic's generation when they were determined.
         cuts: by log, the offset below which its batches may be deleted.
         drops: by log, the offset below which unacknowledged batches may lose their bytes.
+        informed: True if a proxy has shown that this server knows its patterns.
+        denied: subscribers of patterns that may not get from the topic.
         by_default: True if this server's default of the topic's settings allows it.
         others_with_other_defaults: the servers that have other defaults, once the question is decided; "" if none.
     """
@@ -72,6 +76,8 @@ class Trimming:
     generation: int
     cuts: dict[str, int]
     drops: dict[str, int] = field(default_factory=dict)
+    informed: bool = False
+    denied: frozenset[str] = frozenset()
     by_default: bool = False
     others_with_other_defaults: str = ""
 
@@ -95,11 +101,22 @@ class _Question:
     others: dict[str, set[str]] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
     """Number of proxies with a counting answer, by topic."""
+    informed: Counter[str] = field(default_factory=Counter)
+    """Number of those with a counting answer that know the same patterns as this server, by topic."""
+    denied: dict[str, Counter[str]] = field(default_factory=dict)
+    """By topic the subscribers of patterns that may not get from it, with the number of answers that say so."""
     silent: int = 0
     """Number of proxies that answered without a result."""
+    answers: int = 0
+    """Number of proxies that answered with a result."""
     since: int = NUMBER_MAX
     """Every store that these proxies know has announced all its topics since then (a timestamp)."""
     others_with_other_defaults: set[str] = field(default_factory=set)
+
+    def denied_by_all(self, topic: str) -> frozenset[str]:
+        """Return the subscribers of patterns that no proxy with an answer allows to get from a topic."""
+        found = self.denied.get(topic) or Counter[str]()
+        return frozenset(who for who, count in found.items() if count >= self.answers)
 
     @property
     def topics(self) -> dict[str, None]:
@@ -113,10 +130,11 @@ class SoleOwner:
     Args:
         proxies: asked.
         contested: called if no proxy knows another holder.
+        patterns: the patterns of subscribers that this server knows.
     """
 
-    def __init__(self, state: State, proxies: Proxies, contested: Contested) -> None:
-        self._state, self._proxies, self._contested = state, proxies, contested
+    def __init__(self, state: State, proxies: Proxies, contested: Contested, patterns: ServerPatterns) -> None:
+        self._state, self._proxies, self._contested, self._patterns = state, proxies, contested, patterns
         self._token = FIRST_CALLBACK
         self._open: dict[int, _Question] = {}
         self._unasked: list[tuple[str, Operation]] = []
@@ -192,14 +210,16 @@ class SoleOwner:
             return {}
         question.waiting.discard(proxy)
         told: dict[str, str] | None = None
+        holders, *denials = bytes(status.body).split(b"\n")
         with suppress(DecodeError):
-            told = split_topics(status.body) if status.outcome is Outcome.SUCCESS else None
+            told = split_topics(holders) if status.outcome is Outcome.SUCCESS else None
         if told is None:  # This proxy cannot answer the question.
             question.silent += 1
             if len(self._proxies.all) - question.silent < self._proxies.majority or self._is_settled(question):
                 self._settle(token)
             return {}
         question.since = min(question.since, status.since)
+        question.answers += 1
         question.others_with_other_defaults |= set(filter(None, status.defaults.split(",")))
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         left = self._state.left
@@ -207,7 +227,10 @@ class SoleOwner:
             if topic not in named:  # A topic missing in the answer counts as unanswered.
                 continue
             question.others.setdefault(topic, set()).update(named[topic])
-            question.counted[topic] += not self._proxies.may_take_for_holder(proxy, topic, left)
+            counts = not self._proxies.may_take_for_holder(proxy, topic, left)
+            question.counted[topic] += counts
+            question.informed[topic] += counts and self._patterns.is_equal(status.patterns)
+        _deny(question, denials)
         if self._is_settled(question):
             self._settle(token)
         return {topic: others for topic, others in named.items() if others}
@@ -230,7 +253,11 @@ class SoleOwner:
                 self._contested.unclaimed(topic, question.since)
         for topic, operation in question.operations:
             known = question.counted[topic] >= self._proxies.majority
+            if not isinstance(operation, Parked) or isinstance(operation.request, Purge):
+                known = known and question.informed[topic] >= self._proxies.majority
             if isinstance(operation, Trimming):
+                operation.informed = question.informed[topic] > 0
+                operation.denied = question.denied_by_all(topic)
                 operation.others_with_other_defaults = ", ".join(sorted(question.others_with_other_defaults))
             self._decided.append((topic, operation, known and not question.others.get(topic)))
 
@@ -254,3 +281,11 @@ class SoleOwner:
         elif isinstance(request, Get):
             facts = {"reason": "subscription", "log": topic.open.id if topic else ""}
         state.replies.answer(parked.origin, parked.otherwise, **facts)
+
+
+def _deny(question: _Question, lines: list[bytes]) -> None:
+    """Note the subscribers that may not get topics, from the lines of an answer: `subscriber topic topic …`."""
+    for line in lines:
+        subscriber, *topics = line.decode("ascii", "replace").split(" ")
+        for topic in topics:
+            question.denied.setdefault(topic, Counter())[subscriber] += 1

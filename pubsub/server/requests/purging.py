@@ -11,11 +11,12 @@ The first answer fixes the places. So a late repeat of the second request purges
 
 from __future__ import annotations
 
-from pubsub.errors import DecodeError
+from pubsub.errors import DecodeError, StoreDamaged
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import is_service_topic
 from pubsub.protocol.purges import LOGS_MAX, Found, decode_places, encode_found
 from pubsub.protocol.topic_objects import Purge
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
@@ -30,11 +31,12 @@ class Purging:
 
     Args:
         sole_owner: asks if this server is a topic's sole owner.
+        patterns: makes the entries of subscribers to patterns.
         retention: deletes the messages.
     """
 
-    def __init__(self, state: State, sole_owner: SoleOwner, retention: Retention) -> None:
-        self._state, self._sole_owner, self._retention = state, sole_owner, retention
+    def __init__(self, state: State, sole_owner: SoleOwner, patterns: ServerPatterns, retention: Retention) -> None:
+        self._state, self._sole_owner, self._patterns, self._retention = state, sole_owner, patterns, retention
 
     def handle(self, origin: Origin, request: Purge, sole_owner: bool = False) -> None:
         """Answer PURGE.
@@ -60,10 +62,20 @@ class Purging:
             state.replies.refuse(origin, "a place is beyond the end of the topic")
         elif not sole_owner:
             self._sole_owner.park_or_reject(origin, request)
-        else:
+        elif self._has_entries(origin, topic):
             found = _found(topic, unread=bool(request.unread))
             self._purge(topic, places, unread=bool(request.unread))
             state.replies.answer(origin, Outcome.SUCCESS, log=topic.open.id, body=encode_found(found))
+
+    def _has_entries(self, origin: Origin, topic: Topic) -> bool:
+        """Make the entries of subscribers to patterns first; return False after an answer that the store is damaged."""
+        try:
+            self._patterns.enter(topic)
+        except StoreDamaged:
+            self._state.found_damaged(topic)
+            self._state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here")
+            return False
+        return True
 
     def _purge(self, topic: Topic, places: dict[str, int], *, unread: bool) -> None:
         changed = False

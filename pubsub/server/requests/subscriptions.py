@@ -80,6 +80,8 @@ class Subscriptions:
             self._sole_owner.park_or_reject(origin, request)
             return
         start = request.start if isinstance(request, Subscribe) and self._is_new(known, request) else LATEST
+        if isinstance(request, Subscribe) and request.pattern and isinstance(start, int):
+            start = max(0, start - int(state.settings.skew_seconds * MICROSECONDS))
         if start != LATEST and is_service_topic(request.topic):
             state.replies.refuse(origin, "a service's topic can only be received from its end")
             return

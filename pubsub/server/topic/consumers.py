@@ -17,9 +17,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX
+from pubsub.protocol.names import is_id, is_topic
 
 KEY: Final = "@"
 """First character of the key of a named subscription; no client ID begins with it."""
+
+PATTERN_KEY: Final = "*"
+"""First character of the key of an entry that a server makes for a pattern. No client can name it."""
+
+
+def pattern_key(subscriber: str, pattern: str) -> str:
+    """Return the key of a server's entry for a pattern; no ID has a colon."""
+    return f"{PATTERN_KEY}{subscriber}:{pattern}"
+
+
+def is_key(key: str) -> bool:
+    """Return whether a text is the key of a subscription: a client's, a named one, or an entry for a pattern."""
+    if key.startswith(PATTERN_KEY):
+        subscriber, _, pattern = key.removeprefix(PATTERN_KEY).partition(":")
+        return is_id(subscriber) and is_topic(pattern)
+    return is_id(key.removeprefix(KEY))
 
 
 @dataclass(slots=True, frozen=True)

@@ -34,5 +34,8 @@ GONE: Final = "gone "
 UNHEARD: Final = "unheard "
 """Too few proxies have confirmed the announcement that this server holds a topic; the topic's name follows."""
 
+PATTERN: Final = "pattern "
+"""A pattern of topics; its subscriber and the pattern follow. The value: number, 1 if it is on, stamp."""
+
 PORT: Final = "port"
 """The port of the server, if the system chose it."""

@@ -127,3 +127,20 @@ def _with_bytes_after(reader: BatchReader, log: Log, span: Span, left: int) -> i
         else:
             high = batch[0]
     return found
+
+
+def beyond(reader: BatchReader, log: Log, end: int, history: int) -> int:
+    """Return the offset from which a log has at most `history` bytes up to `end`."""
+    rows = reader.stamps(log.number, end, 1)
+    total = rows[0][3] if rows else log.total
+    low, high = log.low, end
+    while low < high:
+        middle = (low + high) // 2
+        batch = reader.newest(log.number, log.low, middle)
+        if batch is None:
+            low = middle + 1
+        elif total - batch[3] > history:
+            low = max(batch[0] + batch[1], middle + 1)
+        else:
+            high = batch[0]
+    return min(low, end)

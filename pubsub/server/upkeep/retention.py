@@ -25,6 +25,7 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import CLOCK_AHEAD, NONE, NOT_SOLE_OWNER, OTHER_DEFAULTS
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import (
@@ -44,7 +45,7 @@ from pubsub.server.topic.purged import kept_places, unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.expiry import expired_below
-from pubsub.server.upkeep.keeping import held_by, released
+from pubsub.server.upkeep.keeping import beyond, held_by, released
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
@@ -73,6 +74,7 @@ class Retention:
     Args:
         state: of the server.
         sole_owner: answers whether this server is a topic's sole owner.
+        patterns: makes the entries of subscribers to patterns.
         discarded: numbers of stored logs without a topic.
         watermarks: numbers of stored copies of `last` to which no span refers.
         now: monotonic seconds.
@@ -83,12 +85,13 @@ class Retention:
         self,
         state: State,
         sole_owner: SoleOwner,
+        patterns: ServerPatterns,
         discarded: Iterable[int],
         watermarks: Iterable[int],
         now: float,
         trusts_ages: Callable[[float], bool] = lambda now: True,
     ) -> None:
-        self._state, self._sole_owner = state, sole_owner
+        self._state, self._sole_owner, self._patterns = state, sole_owner, patterns
         self._trusts_ages = trusts_ages
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is due for a check."""
@@ -222,6 +225,7 @@ class Retention:
         return number
 
     def _examine(self, topic: Topic, now: float) -> None:
+        self._patterns.settle(topic)
         stamp, settings = self._state.stamps.reading(now), topic.in_force
         wrong = settings is not BUILT_IN and not self._trusts_ages(now) and settings != settings.without_ages
         if settings.expire_age is not None:
@@ -310,6 +314,9 @@ class Retention:
         reason = f"{OTHER_DEFAULTS} {others}" if others else "" if sole_owner else NOT_SOLE_OWNER
         if known and topic is not None and not topic.not_let_go.startswith("subscriber "):
             topic.not_let_go = "" if topic.in_force is BUILT_IN and not others else reason
+        if known and topic and not self._patterns.prepare(topic, asked.denied, asked.informed, sole_owner):
+            self._push(name, now + ROUND_SECONDS)
+            return
         if sole_owner and known and others:
             self._state.counters["held_by_other_defaults"] += 1
             self._push(name, now + ROUND_SECONDS)
@@ -333,7 +340,7 @@ class Retention:
             log = topic.logs.get(log_id)
             if log is None:  # An earlier answer has led to the deletion of the log.
                 continue
-            upto = _beyond(self._state.reader, log, place, topic.policy.history_bytes)
+            upto = beyond(self._state.reader, log, place, topic.policy.history_bytes)
             if upto > max(log.low, log.bare):
                 self._over.append((topic.name, log_id, upto, False))
 
@@ -409,23 +416,6 @@ class Retention:
             topic.forget_purge(log.id)
         out += [WatermarkDropped(watermark) for watermark in drop_unused_watermarks(topic)] if topic.watermarks else []
         return out
-
-
-def _beyond(reader: BatchReader, log: Log, cut: int, history: int) -> int:
-    """Return the offset from which a log has at most `history` bytes up to `cut`."""
-    rows = reader.stamps(log.number, cut, 1)
-    total = rows[0][3] if rows else log.total
-    low, high = log.low, cut
-    while low < high:
-        middle = (low + high) // 2
-        batch = reader.newest(log.number, log.low, middle)
-        if batch is None:
-            low = middle + 1
-        elif total - batch[3] > history:
-            low = max(batch[0] + batch[1], middle + 1)
-        else:
-            high = batch[0]
-    return min(low, cut)
 
 
 def _piece(

@@ -12,6 +12,7 @@ from tests.simulation.breakages import (
     damage,
     delays,
     expiry,
+    family,
     forms,
     groups,
     messenger,
@@ -50,6 +51,7 @@ ROOMS = (
     replay,
     retries,
     purges,
+    family,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}

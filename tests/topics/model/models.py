@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.topics.model import defaults, delay, deletion, settings
+from tests.topics.model import defaults, delay, deletion, families, settings
 from tests.topics.model.exploring import Model
 from tests.topics.model.rules import LOOKING_BACK
 from tests.topics.model.world import World
@@ -15,4 +15,5 @@ MODELS: Final[dict[str, tuple[Model, dict[str, str]]]] = {
     "defaults": (defaults.World, defaults.RULES),
     "delay": (delay.DelayingWorld, delay.RULES),
     "deletion": (deletion.World, deletion.RULES),
+    "families": (families.World, families.RULES),
 }
