@@ -261,7 +261,8 @@ class Retention:
         drops = self._drops(topic, settings, limits, stamp, old) if settings.drops or topic.purged else {}
         if cuts or drops:
             by_default = topic.settings.by_default
-            asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts, drops, by_default)
+            generation = self._generation.get(topic.name, 0)
+            asked = Trimming(topic.name, generation, cuts, drops, by_default=by_default)
             if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
             return
