@@ -1,4 +1,4 @@
-"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept."""
+"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept, and how much is put a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError
-from pubsub.protocol.topic_settings import DROP_FORM, EXPIRE_FORM, KEEP_FORM, SETTINGS, parse_keep
+from pubsub.protocol.topic_settings import (
+    BYTES_FORM,
+    DROP_FORM,
+    EXPIRE_FORM,
+    KEEP_FORM,
+    RATE_FORM,
+    SETTINGS,
+    parse_keep,
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -31,7 +39,8 @@ def set_settings(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE…",
-            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}. An empty value is the default.",
+            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}; rate={RATE_FORM}; "
+            f"bytes={BYTES_FORM}. An empty value is the default.",
         ),
     ],
     base: Annotated[
@@ -42,7 +51,7 @@ def set_settings(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set how much of a topic stays beyond the messages that subscribers need.
+    """Set how much of a topic stays beyond the messages that subscribers need, and how much is put in a second.
 
     A topic that does not exist is created. Deleted messages do not come back, so a change that can delete some asks
     first. The key needs the right to operate.
@@ -114,8 +123,9 @@ def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0,
 
 def _print(found: TopicSettings, as_json: bool) -> None:
     facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict", "sources")}
-    expire = "" if found.expire == "never" else f" expire={found.expire}"
-    lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{expire} (version {found.version or 'none'})"]
+    rarely = {"expire": "never", "rate": "none", "bytes": "none"}
+    more = "".join(f" {name}={getattr(found, name)}" for name, usual in rarely.items() if getattr(found, name) != usual)
+    lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{more} (version {found.version or 'none'})"]
     lines += [f"{name} is from {found.sources[name]}" for name in SETTINGS if "default" in found.sources.get(name, "")]
     if not found.sources:
         lines.append("no server holds this topic yet; a default of the servers may hold for it")

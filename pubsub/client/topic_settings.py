@@ -44,6 +44,8 @@ class TopicSettings:
             `built-in`. Empty if no server holds the topic yet.
         own: by setting, the topic's own value; "" where a default holds.
         expire: the age beyond which a message is not delivered any more. After a conflict as `keep`.
+        rate, bytes: the most messages, and the most bytes, that clients put in a second
+            (docs/how-to/limit-publishers.md).
     """
 
     topic: str
@@ -54,6 +56,8 @@ class TopicSettings:
     sources: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     expire: str = "never"
+    rate: str = "none"
+    bytes: str = "none"
 
 
 class SettingTexts(TypedDict, total=False):
@@ -62,6 +66,8 @@ class SettingTexts(TypedDict, total=False):
     keep: str | None
     drop: str | None
     expire: str | None
+    rate: str | None
+    bytes: str | None
 
 
 class OtherSettings(NotNow):
@@ -163,8 +169,9 @@ def parse_settings(topic: str, status: Status) -> TopicSettings:
         sources = {name: source(texts, str(facts["match"])) for name, texts in facts["own"].items()}
         own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
         own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
-        keep, drop, expire = (OR.join(facts[name]) for name in SETTINGS)
-        return TopicSettings(topic, keep, drop, version, conflict, sources, own, expire)
+        keep, drop, expire = (OR.join(facts[name]) for name in ("keep", "drop", "expire"))
+        rate, size = (OR.join(facts.get(name, ["none"])) for name in ("rate", "bytes"))
+        return TopicSettings(topic, keep, drop, version, conflict, sources, own, expire, rate, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None

@@ -96,6 +96,8 @@ _RETAINED: Final = {
     "kept_bytes": "Bytes that a topic keeps by its settings although no subscriber needs them.",
     "oldest_stored_seconds": "Age of the oldest message that a topic with settings holds.",
     "keep_seconds": "Age beyond which the setting keep lets a message go.",
+    "throttled": "Puts that were put off because of the settings rate and bytes of a topic.",
+    "throttled_seconds": "Time during which puts waited because of them.",
     "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
 }
 

@@ -115,6 +115,7 @@ SERVER: Final[Mapping[str, str]] = {
     "subscriptions_continued": "Subscriptions that a client continued from another state directory.",
     "subscriptions_made": "Subscriptions that began at the end.",
     "subscriptions_ended": "Subscriptions ended by an operator.",
+    "throttled": "Puts that were put off because of the quota of their topic.",
     "topics_given": "Topics given to other servers.",
     "topics_held_back": "Topics held back because they are damaged or from an older copy.",
     "topics_merged": "Topics merged with another server's part.",

@@ -27,6 +27,7 @@ from pubsub.protocol.topic_settings import (
     Amount,
     format_drop,
     format_keep,
+    format_rate,
 )
 
 DEFAULTS_MAX: Final = 1_000
@@ -40,17 +41,21 @@ class TopicDefault(NamedTuple):
 
     Attributes:
         match: the pattern of the topics.
-        keep, drop, expire: the amounts.
+        keep, drop, expire, rate, throughput: the amounts, in the order of SETTINGS.
     """
 
     match: str
     keep: Amount = NONE
     drop: Amount = EVER
     expire: Amount = EVER
+    rate: Amount = EVER
+    throughput: Amount = EVER
 
     def __str__(self) -> str:
         expire = f" expire={format_drop(self.expire)}" if self.expire != EVER else ""
-        return f"{self.match} keep={format_keep(self.keep)} drop={format_drop(self.drop)}{expire}"
+        rate = f" rate={format_rate(self.rate)}" if self.rate != EVER else ""
+        size = f" bytes={format_rate(self.throughput)}" if self.throughput != EVER else ""
+        return f"{self.match} keep={format_keep(self.keep)} drop={format_drop(self.drop)}{expire}{rate}{size}"
 
 
 BUILT_IN: Final = TopicDefault("")
@@ -102,7 +107,7 @@ def make_default(match: object, values: dict[str, str]) -> TopicDefault:
             amounts[name] = parse(text)
         except ValueError as error:
             raise ValueError(f"{name} is {error}") from None
-    return TopicDefault(pattern, **amounts)
+    return TopicDefault(pattern, *amounts.values())
 
 
 def default_for(topic: str, rules: Iterable[TopicDefault]) -> TopicDefault:

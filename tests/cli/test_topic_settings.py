@@ -79,6 +79,8 @@ def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: s
         "conflict": False,
         "sources": {},
         "expire": "never",
+        "rate": "none",
+        "bytes": "none",
     }
     assert shown(command, topic) == defaults
 
