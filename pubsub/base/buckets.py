@@ -1,7 +1,7 @@
 """Token buckets: at most a number of units in a second, on average, and at most a second's worth at once.
 
-An amount above one second's worth goes when the bucket is full, and leaves a debt, so that nothing waits permanently
-and the average holds.
+Any amount goes while the bucket holds a unit, and may leave a debt, which the next one has to wait for. So a large
+amount waits no longer than a small one, however many small ones there are, and the average holds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Bucket:
         self.rate = rate
         self._level, self._at = float(rate), now
 
-    def wait(self, amount: int, now: float) -> float:
+    def wait(self, now: float) -> float:
         """Return the seconds until an amount may be taken; 0: it may be taken now."""
         if now > self._at:
             self._level = min(float(self.rate), self._level + (now - self._at) * self.rate)
             self._at = now
-        missing = min(amount, self.rate) - self._level
+        missing = 1.0 - self._level
         return missing / self.rate if missing > 0 else 0.0
 
     def take(self, amount: int) -> None:
@@ -52,13 +52,9 @@ class Pace:
         self._buckets = tuple(None if rate is None else Bucket(rate, now) for rate in quota)
         self.held, self.held_seconds, self._until = 0, 0.0, now
 
-    def after(self, records: int, size: int, now: float) -> int:
-        """Return the milliseconds until a request with these amounts may go; 0: it may go now."""
-        waits = [
-            0.0 if bucket is None else bucket.wait(amount, now)
-            for bucket, amount in zip(self._buckets, (records, size), strict=True)
-        ]
-        seconds = max(waits)
+    def after(self, now: float) -> int:
+        """Return the milliseconds until the next request may go; 0: it may go now."""
+        seconds = max([0.0 if bucket is None else bucket.wait(now) for bucket in self._buckets])
         if seconds <= 0:
             return 0
         self.held += 1

@@ -60,6 +60,7 @@ PROXY: Final[Mapping[str, str]] = {
         for outcome in ("success", "unavailable", "busy", "full", "unknown", "refused", "denied")
     },
     "busy_too_many_bytes_under_way": "Requests answered busy because too many bytes are in flight to a server.",
+    "throttled": "Puts that were put off because of the quota of their client.",
     "merges_asked": "Times that a server was asked to give a topic to another holder.",
     "puts_given_up": "Measured puts without an acknowledgement within 30 s, or at all.",
     "registers_asked_by_others": "Ballots for a register of another server.",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
+from keyed import BOB, keyed, line
 from puts import flying, make, put, sent, status
 
 from pubsub.client import Client
@@ -121,3 +123,37 @@ def test_an_async_put_waits_too_and_the_room_says_why(cluster: Embedded, topic: 
             client.discard(topic)
 
     asyncio.run(run())
+
+
+def test_a_quota_of_a_client_is_kept_by_the_proxy_and_ends_with_its_line(tmp_path: Path) -> None:
+    with keyed(tmp_path) as cluster:
+        cluster.authorize(line("client", "alice", "put=*", "get=*", "rate=2/s", "bytes=1MiB/s"), BOB)
+        with cluster.client() as alice, cluster.client("bob") as bob:
+            alice.put_many("t", [b"x", b"x"])
+            with pytest.raises(InDoubt, match="throttled by the quota of this client"):
+                alice.put("t", b"x", timeout=0.1)
+            bob.put_many("t", [b"x"] * 100)
+            alice.subscribe("t")  # Nothing but a put is put off.
+            alice.flush()
+            assert alice.unfinished("t") == 0
+            with pytest.raises(InDoubt, match="throttled by the quota of this client"):
+                alice.put_many("other", [b"x"] * 1000, timeout=0.1) and alice.put("other", b"x", timeout=0.1)
+            access = cluster.proxy.process._access
+            assert access is not None
+            (held,) = access.report()["throttled"].values()
+            assert held["puts"] == cluster.proxy.count("throttled") >= 2
+            assert held["seconds"] > 0
+            cluster.authorize(line("client", "alice", "put=*", "get=*"), BOB)
+            alice.put_many("t", [b"x"] * 1000)
+            alice.flush()
+
+
+def test_a_throttled_client_stays_with_its_proxy(tmp_path: Path) -> None:
+    with keyed(tmp_path, proxies=2) as cluster:
+        cluster.authorize(line("client", "alice", "put=*", "get=*", "rate=1/s"), BOB)
+        with cluster.client() as alice:
+            alice.put("t", b"x")
+            begun = time.monotonic()
+            alice.put("t", b"x")
+            assert time.monotonic() - begun > 0.5
+            assert sorted(proxy.count("throttled") > 0 for proxy in cluster.proxies) == [False, True]

@@ -131,7 +131,7 @@ class Puts:
             check_batch(row.body, row.count, row.checksum, delays=DUE)
         except DecodeError as error:
             return Outcome.REFUSED, error.reason
-        if topic is not None and topic.in_force is not BUILT_IN and self._state.quotas.holds(topic, row, now):
+        if topic is not None and topic.in_force is not BUILT_IN and self._state.quotas.holds(topic, now):
             self._state.counters["throttled"] += 1
             return Outcome.BUSY, QUOTA_TOPIC
         return Outcome.SUCCESS, ""

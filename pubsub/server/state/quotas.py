@@ -31,16 +31,10 @@ class Quotas:
         self._paces: dict[str, Pace] = {}
         self.after = 0
 
-    def holds(self, topic: Topic, put: Put, now: float) -> bool:
-        """Return True if a put has to wait.
-
-        Args:
-            topic: its topic, with settings or a default.
-            put: one row, which is not a repeat.
-            now: the monotonic clock, in seconds.
-        """
+    def holds(self, topic: Topic, now: float) -> bool:
+        """Return True if a put to a topic, which is not a repeat, has to wait. `now`: monotonic seconds."""
         pace = self._pace(topic, now)
-        self.after = 0 if pace is None else pace.after(put.count, len(put.body), now)
+        self.after = 0 if pace is None else pace.after(now)
         return self.after > 0
 
     def took(self, topic: Topic, put: Put, now: float) -> None:
