@@ -123,6 +123,12 @@ def authorize(
     operate: Annotated[
         bool, typer.Option("--operate", help="Allow operator commands, such as pubsub topic move, and pubsub status.")
     ] = False,
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="N/s", help="Messages that each proxy lets it put in a second: 500/s.")
+    ] = "",
+    size: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE/s", help="Bytes that each proxy lets it put in a second: 5MiB/s.")
+    ] = "",
     authorized: File = None,
     wait: Wait = 3.0,
     proxies: ProxyAddresses = None,
@@ -145,6 +151,7 @@ def authorize(
     lists = {"put": put, "get": get, "names": names, "call": call, "serve": serve}
     words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
     words += [right for right, given in (("status", status), ("operate", operate)) if given]
+    words += [f"{name}={limit}" for name, limit in (("rate", rate), ("bytes", size)) if limit]
     done = authorize_line(_path(authorized), *_parsed(role, name), _public(key), words)
     facts = _facts(done.line) | {"digest": done.digest, "changed": done.changed}
     if not as_json:
