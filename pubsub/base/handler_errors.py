@@ -24,6 +24,27 @@ def one_line(text: str) -> str:
     return " ".join(text.split())[:TEXT_LENGTH_MAX]
 
 
+def storable(text: str) -> str:
+    """Return a text that UTF-8 can encode: the name of a file with other bytes in it has lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def described(error: BaseException) -> str:
+    """Return the kind and the text of an error. An error without a usable text has only a kind."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the application's own class decides what its text does.
+        text = "its text cannot be read"
+    return storable(f"{type(error).__name__}: {text}")
+
+
+def _repr(error: BaseException) -> str:
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - as above.
+        return described(error)
+
+
 def own_frame(error: BaseException) -> str:
     """Return file:line of the handler's last frame in an error's traceback.
 
@@ -44,5 +65,5 @@ def located(error: BaseException, text: str = "") -> str:
     Args:
         text: describes the error; "": its `repr`.
     """
-    place, line = own_frame(error), one_line(text or repr(error))
+    place, line = own_frame(error), one_line(storable(text or _repr(error)))
     return f"{line} at {place}" if place else line

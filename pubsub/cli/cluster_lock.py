@@ -29,7 +29,8 @@ class StillRunning(StorageError):
         named = processes or "its processes are not known"
         super().__init__(
             path,
-            f"this cluster is running already: {named}; to start it with other options, stop it first: pubsub down",
+            f"this cluster is running already: {named}; to start it with other options, stop it first:"
+            f" pubsub down --dir {path}",
         )
 
 

@@ -290,9 +290,7 @@ def confirm(gives_up: str, yes: bool, word: str = "") -> None:
         agreed = typer.confirm("Continue?", err=True)
         if agreed and word:
             agreed = typer.prompt(f"This cannot be undone. Type {word} to continue", err=True) == word
-    except typer.Abort:
-        agreed = False
-    except OSError:  # Standard input is closed, so nobody can confirm.
+    except (typer.Abort, OSError):  # Standard input is at its end, or closed, so nobody can confirm.
         typer.echo(err=True)
         agreed = False
     if not agreed:

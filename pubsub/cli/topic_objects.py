@@ -15,7 +15,7 @@ from pubsub.client.topic_settings import check_settings
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM
+from pubsub.protocol.topic_settings import DROP_FORM, EXPIRE_FORM, KEEP_FORM
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -47,12 +47,13 @@ def list_topics(
     if as_json:
         console.print_json(rows)
         return
-    table = console.table("topic", "server", "messages", "bytes", "subscribers", "keep", "drop", title="Topics")
+    columns = ("topic", "server", "messages", "bytes", "subscribers", "keep", "drop", "expire")
+    table = console.table(*columns, title="Topics")
     for row in rows:
-        figures = ["?"] * 5
+        figures = ["?"] * 6
         if row["records"] is not None:
             figures = [f"{row['records']:,}", console.size(row["bytes"]), f"{row['subscribers']:,}"]
-            figures += [row[name] or "" for name in ("keep", "drop")]
+            figures += [row[name] or "" for name in ("keep", "drop", "expire")]
         table.add_row(row["topic"], " ".join(row["servers"]) or "none yet", *figures)
     console.print_table(table)
 
@@ -67,6 +68,7 @@ def _row(topic: dict[str, Any]) -> dict[str, Any]:
         "subscribers": len(topic["subscribers"]) if known else None,
         "keep": topic["keep"] if known else None,
         "drop": topic["drop"] if known else None,
+        "expire": topic["expire"] if known else None,
     }
 
 
@@ -76,7 +78,7 @@ def create_topic(
     name: Topic,
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]…", help=f"keep={KEEP_FORM}; drop={DROP_FORM}."),
+        typer.Argument(metavar="[NAME=VALUE]…", help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}."),
     ] = None,
     patience: Patience = 10.0,
     as_json: AsJson = False,
@@ -91,9 +93,10 @@ def create_topic(
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
         found, new = create(proxies, SENDER, name, given)
-    facts = {"topic": name, "keep": found.keep, "drop": found.drop, "version": found.version, "new": new}
+    settings = {"keep": found.keep, "drop": found.drop, "expire": found.expire}
+    facts = {"topic": name, **settings, "version": found.version, "new": new}
     done = "created" if new else "exists already with these settings"
-    console.report(as_json, facts, f"{name}: {done}, keep={found.keep} drop={found.drop}")
+    console.report(as_json, facts, f"{name}: {done}, {found}")
 
 
 @takes_settings(ClientSettings, REACHING)

@@ -61,7 +61,7 @@ def set_settings(
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
         if consequences := _consequences(proxies, name, given):
-            confirm(f"{consequences} Deleted messages do not come back.", yes)
+            confirm(consequences, yes)
         _print(change_settings(proxies, SENDER, name, given, base), as_json)
 
 
@@ -74,11 +74,13 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     sentences = []
     if lets_go:
         meant = f"keep={keep}" if keep else "the default"
-        sentences.append(f"{name} keeps {present.keep} now. Acknowledged messages beyond {meant} go.")
+        sentences.append(f"{name} has keep={present.keep}. With {meant}, acknowledged messages beyond it are deleted.")
     if drop not in {"", "never"} and (lets_go or drop != present.drop):
         sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
+    if sentences:
+        sentences.append("Deleted messages do not come back.")
     expire = given.get("expire")
-    if expire not in {None, "", "never", present.expire}:
+    if expire not in {None, "", "never"} and not _keeps_as_much_as(expire, present.expire):
         sentences.append(f"Messages older than expire={expire} are not delivered any more.")
     return " ".join(sentences)
 
@@ -123,9 +125,7 @@ def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0,
 
 def _print(found: TopicSettings, as_json: bool) -> None:
     facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict", "sources")}
-    rarely = {"expire": "never", "rate": "none", "bytes": "none"}
-    more = "".join(f" {name}={getattr(found, name)}" for name, usual in rarely.items() if getattr(found, name) != usual)
-    lines = [f"{found.topic}: keep={found.keep} drop={found.drop}{more} (version {found.version or 'none'})"]
+    lines = [f"{found.topic}: {found} (version {found.version or 'none'})"]
     lines += [f"{name} is from {found.sources[name]}" for name in SETTINGS if "default" in found.sources.get(name, "")]
     if not found.sources:
         lines.append("no server holds this topic yet; a default of the servers may hold for it")

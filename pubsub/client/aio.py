@@ -38,7 +38,7 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
-from pubsub.client.starts import StartAt, check_start
+from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_objects import Purged
@@ -172,12 +172,12 @@ class AsyncClient(ClientBase):
         self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
     ) -> None:
         """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
-        begins = None if start is None else check_start(start)
+        begins = None if start is None else check_begin(start)
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
         """Move the subscription to a start, and return the replay's number; see `Client.seek`."""
-        begins = check_start(start)
+        begins = check_begin(start)
         await asyncio.to_thread(self._look_back.check_held, topic, begins)
         return await self._run(self._calls.subscribing.seek(topic, begins, timeout))
 
@@ -209,9 +209,11 @@ class AsyncClient(ClientBase):
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
         return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
 
-    async def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+    async def create_topic(
+        self, topic: str, *, keep: str | None = None, drop: str | None = None, expire: str | None = None
+    ) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""
-        return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop)
+        return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop, expire)
 
     async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""

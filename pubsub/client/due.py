@@ -1,4 +1,4 @@
-"""Compute the due time of a delayed message, once, at the call (docs/explanation/delay.md, rule 1)."""
+"""Compute the due time of a delayed message, once, at the call (docs/explanation/delay.md, DM1)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ def due_options(delay: str, deliver_at: str) -> datetime | None:
         wanted = "a number of seconds, or one with s, m, h or d" if delay else "a time such as 2026-12-01T08:00:00Z"
         raise CallerError(f"{given} is not {wanted}") from None
     if moment is not None and moment.utcoffset() is None:
-        raise CallerError(f"--deliver-at {deliver_at} has no time zone; write {deliver_at}Z for UTC")
+        day = f"{deliver_at}T00:00" if deliver_at and len(deliver_at) == len("2026-11-01") else deliver_at
+        raise CallerError(f"--deliver-at {deliver_at} has no time zone; write {day}Z for UTC, or {day}+01:00")
     return moment
 
 

@@ -35,7 +35,7 @@ def seek(
     loaded: Loaded[ClientSettings],
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic to which the client is subscribed.")],
-    text: Annotated[str, typer.Option("--start", metavar="START", help=f"{FORM[0].upper()}{FORM[1:]}.")],
+    text: Annotated[str, typer.Option("--start", metavar="START", help=f"First message: {FORM}.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Move the client's subscription to TOPIC: receive its messages again from a start, or pass over some.

@@ -7,14 +7,19 @@ start of the protocol.
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pubsub.base.limits import START_RECORDS_MAX
 from pubsub.errors import CallerError
 from pubsub.protocol.names import EARLIEST, LATEST, Position, Start, format_position, parse_start
 
 StartAt = str | datetime | Position
 """Type of the argument `start`."""
+
+AHEAD_SECONDS: Final = 60
+"""How far a start may be ahead of this host's clock. A seek to a start that the server refuses has lost its place."""
 
 FORM: Final = "earliest, latest, last:N, a time such as 2026-11-01T00:00Z, an age such as -1h, or a message ID"
 """The forms of a start in a text."""
@@ -54,7 +59,18 @@ def check_start(start: StartAt, name: str = "start") -> Start:
     except ValueError:
         pass
     why = f"; {_BARE}" if start.lstrip("+-").isdecimal() else ""
+    if start.startswith("last:"):
+        why = f"; N is a number from 1 to {START_RECORDS_MAX:,}"
     raise CallerError(f"{name} is earliest, latest, last:N, a datetime or a message's ID, not {start[:60]!r}{why}")
+
+
+def check_begin(start: StartAt) -> Start:
+    """Return the protocol's start of a subscription; arguments as `check_start`.
+
+    Raises:
+        CallerError: as `check_start`, or a datetime lies in the future.
+    """
+    return _not_ahead(check_start(start), time.time(), "start")
 
 
 def check_stop(stop: StartAt | None) -> Start:
@@ -73,7 +89,7 @@ def parse_stop_text(text: str | None, now: float, name: str = "stop") -> Start:
     """Return the protocol's end of a range that a text gives; arguments and errors as `parse_start_text`."""
     if text is None:
         return LATEST
-    return int(now * 1_000_000) if text == "now" else _stop(parse_start_text(text, now, name), name, text)
+    return int(now * 1_000_000) if text == "now" else _stop(_parsed(text, now, name), name, text)
 
 
 def _stop(stop: Start, name: str, given: object) -> Start:
@@ -91,8 +107,12 @@ def parse_start_text(text: str, now: float, name: str = "start") -> Start:
         name: name of the option, for the error.
 
     Raises:
-        CallerError: it has another form, or a time has no time zone.
+        CallerError: it has another form, or a time has no time zone or lies in the future.
     """
+    return _not_ahead(_parsed(text, now, name), now, name)
+
+
+def _parsed(text: str, now: float, name: str) -> Start:
     age = _AGE.fullmatch(text)
     if age is not None:
         return max(0, int(now * 1_000_000) - int(age[1]) * _UNITS[age[2]] * 1_000_000)
@@ -102,14 +122,23 @@ def parse_start_text(text: str, now: float, name: str = "start") -> Start:
         except ValueError:
             raise CallerError(f"{name} {text[:60]!r} is no time; write one as 2026-11-01T00:00Z") from None
         if moment.utcoffset() is None:
-            raise CallerError(f"{name} {text[:60]!r} has no time zone; add Z for UTC, or an offset such as +01:00")
+            day = f"{text}T00:00" if len(text) == len("2026-11-01") else text[:60]
+            raise CallerError(f"{name} {text[:60]!r} has no time zone; write {day}Z for UTC, or {day}+01:00")
         return _stamp(moment, name)
     try:
         return check_start(text, name)
     except CallerError:
         pass
     why = f" ({_BARE})" if text.lstrip("+-").isdecimal() else ""
+    if text.startswith("last:"):
+        why = f" (N is a number from 1 to {START_RECORDS_MAX:,})"
     raise CallerError(f"{name} is {FORM}; not {text[:60]!r}{why}")
+
+
+def _not_ahead(start: Start, now: float, name: str) -> Start:
+    if isinstance(start, int) and start > (now + AHEAD_SECONDS) * 1_000_000:
+        raise CallerError(f"{name} {describe(start)} lies in the future; for messages from now on, name latest")
+    return start
 
 
 def _stamp(moment: datetime, name: str) -> int:
@@ -142,6 +171,7 @@ __all__ = [
     "FORM",
     "LATEST",
     "StartAt",
+    "check_begin",
     "check_start",
     "check_stop",
     "describe",

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from pubsub.client.core.message import Message
 from pubsub.client.look_back import TopicTimes
-from pubsub.client.starts import StartAt, check_start
+from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.topic_operations import TopicOperations
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
@@ -44,10 +44,10 @@ class SubscriberCalls(TopicOperations, ABC):
             NotAllowed, KeyRefused: as `put`; the subscription stays wanted, and later calls ask again as with
                 Unavailable.
             StorageError: the disk refused the write; nothing was sent.
-            CallerError: the start is not allowed, such as a bare number; nothing was sent.
+            CallerError: the start is not allowed, such as a bare number or a time in the future; nothing was sent.
             StartGone: no server holds the message at the start. The next call names another start.
         """
-        begins = None if start is None else check_start(start)
+        begins = None if start is None else check_begin(start)
         self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
@@ -68,13 +68,13 @@ class SubscriberCalls(TopicOperations, ABC):
 
         Raises:
             NotSubscribed: the client is not subscribed.
-            CallerError: the start is not allowed; nothing was changed.
+            CallerError: the start is not allowed, or lies in the future; nothing was changed.
             StartGone: no server holds the message at the start; nothing was changed. If it was let go just then, each
                 call raises this until another seek.
             Unavailable: no answer came in time. The client continues this seek, also after a restart.
             PubsubError: otherwise as `subscribe`.
         """
-        begins = check_start(start)
+        begins = check_begin(start)
         self._look_back.check_held(topic, begins)
         return self._run(self._calls.subscribing.seek(topic, begins, timeout))
 

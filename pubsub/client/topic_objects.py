@@ -22,7 +22,7 @@ from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_new_topic
 from pubsub.protocol.purges import Found, decode_found, encode_places
 from pubsub.protocol.topic_objects import Purge
-from pubsub.protocol.topic_settings import encode_settings, format_drop, format_keep, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import PARSERS, encode_settings, format_drop, format_keep
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -43,10 +43,7 @@ class TopicExists(NotNow):
 
     def __init__(self, present: TopicSettings) -> None:
         self.present = present
-        super().__init__(
-            f"topic {present.topic} exists with keep={present.keep} drop={present.drop};"
-            f" pubsub topic set {present.topic} changes them"
-        )
+        super().__init__(f"topic {present.topic} exists with {present}; pubsub topic set {present.topic} changes them")
 
 
 def check_creation(topic: str, values: Mapping[str, str | None]) -> None:
@@ -137,8 +134,8 @@ class TopicCalls:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def create(self, topic: str, keep: str | None, drop: str | None) -> TopicSettings:
-        values = {"keep": keep, "drop": drop}
+    def create(self, topic: str, keep: str | None, drop: str | None, expire: str | None) -> TopicSettings:
+        values = {"keep": keep, "drop": drop, "expire": expire}
         check_creation(topic, values)
         with proxies_of(self._session) as proxies:
             return create(proxies, self._session.name, topic, values)[0]
@@ -152,9 +149,8 @@ class TopicCalls:
 
 def _same(present: TopicSettings, wanted: Mapping[str, str]) -> bool:
     """Return True if a topic has the wanted values; where none is wanted, if a default holds there, too."""
-    texts = {"keep": lambda text: format_keep(parse_keep(text)), "drop": lambda text: format_drop(parse_drop(text))}
     for name, text in wanted.items():
-        value = texts[name](text) if text else ""
+        value = (format_keep if name == "keep" else format_drop)(PARSERS[name](text)) if text else ""
         if value != present.own.get(name, "") and not (text and value == getattr(present, name)):
             return False
     return True

@@ -10,19 +10,21 @@ from pubsub.client.topic_settings import TopicSettings
 class TopicOperations(ServiceCalls):
     """Calls about whole topics, for operators."""
 
-    def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+    def create_topic(
+        self, topic: str, *, keep: str | None = None, drop: str | None = None, expire: str | None = None
+    ) -> TopicSettings:
         """Create a topic, and return its settings when every proxy that answers knows it.
 
         Args:
             topic: as for `put`.
-            keep, drop: as for `configure`; None: the default.
+            keep, drop, expire: as for `configure`; None: the default.
 
         Raises:
             InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
             NotNow: the topic exists with other settings. With the same settings the call succeeds.
             NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
         """
-        return self._topic_objects.create(topic, keep, drop)
+        return self._topic_objects.create(topic, keep, drop, expire)
 
     def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete the stored messages of a topic that every subscriber has acknowledged, and return their number.

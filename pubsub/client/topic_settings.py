@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
-from pubsub.errors import CallerError, NotNow, Refused
+from pubsub.errors import CallerError, InvalidName, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
-from pubsub.protocol.names import check_topic, is_service_topic
+from pubsub.protocol.names import check_new_topic, check_topic, is_service_topic
 from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR, PARSERS, SETTINGS, encode_settings
 
@@ -59,6 +59,11 @@ class TopicSettings:
     rate: str = "none"
     bytes: str = "none"
 
+    def __str__(self) -> str:
+        rarely = {"expire": "never", "rate": "none", "bytes": "none"}
+        more = [f" {name}={value}" for name, usual in rarely.items() if (value := getattr(self, name)) != usual]
+        return f"keep={self.keep} drop={self.drop}{''.join(more)}"
+
 
 class SettingTexts(TypedDict, total=False):
     """The texts of settings to change; one that is missing or None keeps its value."""
@@ -81,7 +86,7 @@ class OtherSettings(NotNow):
         self.present = present
         super().__init__(
             f"topic {present.topic} has other settings meanwhile (version {present.version or 'none'}:"
-            f" keep={present.keep} drop={present.drop}); look at them and repeat the change"
+            f" {present}); look at them and repeat the change"
         )
 
 
@@ -133,7 +138,9 @@ def change_settings(
     Raises:
         OtherSettings: the settings have another version than `base`, or others change them all the time.
         CallerError: a setting has conflicting values, and no value is given for it.
+        InvalidName: there is no such topic, and the name of a new one is not allowed.
     """
+    _check_creatable(proxies, sender, topic)
     present = TopicSettings(topic, "none", "never", base or "")
     if base and None in values.values():
         present = read_settings(proxies, sender, topic)
@@ -146,6 +153,16 @@ def change_settings(
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
+
+
+def _check_creatable(proxies: Proxies, sender: str, topic: str) -> None:
+    """Refuse a name that no put could use, such as a pattern. An old topic of such a name has its settings changed."""
+    try:
+        check_new_topic(topic)
+    except InvalidName:
+        if not read_settings(proxies, sender, topic).sources:
+            reason = "* > # and a leading _ or $ are reserved; [[topics]] of a server's configuration is for patterns"
+            raise InvalidName("topic", topic, reason) from None
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:

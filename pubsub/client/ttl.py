@@ -1,4 +1,4 @@
-"""Add the time to live of a put to the headers of its messages (docs/explanation/ttl.md, rule 1)."""
+"""Add the time to live of a put to the headers of its messages (docs/explanation/ttl.md, TL1)."""
 
 from __future__ import annotations
 

@@ -186,6 +186,8 @@ def _unit(setting: str) -> str:
         return "FILE"
     if setting in {"bind", "advertise", "servers", "standby_of", "metrics"}:
         return "ADDR"
+    if setting == "dead_letters":
+        return "WHERE"
     for word in ("seconds", "bytes"):
         if word in setting:
             return word.upper()

@@ -52,7 +52,7 @@ def page(client: GatewayClient, topic: str, after: int, most: int) -> tuple[list
 def _fields(row: tuple[Any, ...]) -> tuple[Any, ...]:
     number, first, last, publisher, counter, stamp, key, body, error, attempts, at, headers = row
     position = f"{first}..{last}" if body is None else first
-    return number, position, publisher, counter, stamp, key or b"", body, error, attempts, at, headers or b"", 0
+    return number, position, publisher, counter, stamp, key or b"", body, error, attempts, at, headers or b"", 0, 0
 
 
 def prune(transaction: Transaction, topic: str) -> None:

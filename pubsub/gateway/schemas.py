@@ -247,7 +247,7 @@ class Waiting(Shape):
     oldest_unacknowledged_seconds: Oldest
 
 
-class Topic(Shape):
+class Topic(Shape, kw_only=True):
     topic: str
     owners: list[str]
     others: list[str]
@@ -280,9 +280,11 @@ class Topic(Shape):
         float | None, Meta(description="Age of the oldest stored message; null: none, or without settings.")
     ]
     not_let_go: Annotated[str | None, Meta(description="Reason why messages beyond `keep` stay; empty: none stay.")]
-    delayed: Annotated[Count | None, Meta(description="Messages that wait for their due time; null: unknown.")]
-    delayed_bytes: Annotated[Count | None, Meta(description="Bytes of these messages.")]
-    overdue_seconds: Annotated[float | None, Meta(description="Seconds since the first was due; null: none is due.")]
+    delayed: (
+        Annotated[int, Meta(ge=0, description="Messages that wait for their due time; absent: none.")] | UnsetType
+    ) = UNSET
+    delayed_bytes: Annotated[int, Meta(ge=0, description="Bytes of these messages.")] | UnsetType = UNSET
+    overdue_seconds: Annotated[Seconds, Meta(description="Seconds since the first was due; null: none is due.")] = UNSET
     held_by: Annotated[str | None, Meta(description="The client with the largest backlog.")]
     oldest_unacknowledged_seconds: Oldest
     subscribers: list[Waiting] | None

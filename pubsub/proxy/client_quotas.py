@@ -1,4 +1,4 @@
-"""The quotas of clients at one proxy: how much a key puts in a second (docs/explanation/quotas.md, rule 4).
+"""The quotas of clients at one proxy: how much a key puts in a second (docs/explanation/quotas.md, QU4).
 
 A quota is in the client's line of the file `authorized`. The proxies do not tell one another what they let pass, so a
 client that uses n proxies may put n times as much.

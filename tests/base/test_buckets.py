@@ -1,4 +1,4 @@
-"""Token buckets: the rate holds, and nothing waits permanently (docs/explanation/quotas.md, rule 1)."""
+"""Token buckets: the rate holds, and nothing waits permanently (docs/explanation/quotas.md, QU1)."""
 
 from __future__ import annotations
 

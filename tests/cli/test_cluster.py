@@ -25,7 +25,7 @@ from tests.faults import forkserver
 
 pytestmark = pytest.mark.timeout(90)
 
-STOP = "; to start it with other options, stop it first: pubsub down"
+STOP = "; to start it with other options, stop it first: pubsub down --dir "
 
 
 class Up:
@@ -184,7 +184,8 @@ def test_a_second_cluster_in_the_same_directory_is_one_line_that_names_the_first
             f"up (pid {cluster.process.pid})",
             *(f"{n} (pid {cluster.pid(n.split()[1])})" for n in ("proxy p1", "server s1")),
         ]
-        assert errors == f"pubsub: error: {tmp_path}: this cluster is running already: {', '.join(named)}{STOP}\n"
+        said = f"{tmp_path}: this cluster is running already: {', '.join(named)}{STOP}{tmp_path}"
+        assert errors == f"pubsub: error: {said}\n"
         assert not any(gone(one["pid"]) for one in cluster.facts["processes"])
 
 
@@ -247,7 +248,7 @@ def test_children_end_when_up_was_killed_and_the_next_up_starts(tmp_path: Path, 
             second = Up(tmp_path, "--servers", "1")
             code, errors = second.stop()
             assert code == 9
-            assert errors.endswith(f"this cluster is running already: proxy p1 (pid {pids[0]}){STOP}\n")
+            assert errors.endswith(f"this cluster is running already: proxy p1 (pid {pids[0]}){STOP}{tmp_path}\n")
             os.kill(pids[0], signal.SIGCONT)
         with up(tmp_path, "--servers", "1") as again:
             deadline = time.monotonic() + 20

@@ -175,23 +175,26 @@ def test_a_key_without_the_right_is_refused_in_one_line_that_names_it(
     [
         ("none", "never", {"keep": "7d", "drop": None}, []),
         ("7d", "never", {"keep": "30d", "drop": None}, []),
-        ("7d", "never", {"keep": "1d", "drop": None}, ["Acknowledged messages beyond keep=1d go"]),
+        ("7d", "never", {"keep": "1d", "drop": None}, ["With keep=1d, acknowledged messages beyond it are deleted"]),
         (
             "ever",
             "10GiB",
             {"keep": "7d", "drop": None},
-            ["beyond keep=7d go", "Messages beyond keep and drop=10GiB go"],
+            ["With keep=7d, acknowledged", "Messages beyond keep and drop=10GiB go"],
         ),
         ("none", "never", {"keep": None, "drop": "1d"}, ["Messages beyond keep and drop=1d go"]),
         ("none", "1d", {"keep": None, "drop": "never"}, []),
-        ("7d or 5 records", "never", {"keep": "7d", "drop": None}, ["Acknowledged messages beyond keep=7d go"]),
-        ("of a later release", "never", {"keep": "ever", "drop": None}, ["Acknowledged messages beyond keep=ever go"]),
+        ("none", "never", {"keep": None, "drop": None, "expire": "1h"}, ["older than expire=1h are not delivered"]),
+        ("none", "never", {"keep": None, "drop": None, "expire": "3h"}, []),
+        ("7d or 5 records", "never", {"keep": "7d", "drop": None}, ["With keep=7d, acknowledged"]),
+        ("of a later release", "never", {"keep": "ever", "drop": None}, ["With keep=ever, acknowledged"]),
     ],
 )
 def test_a_change_names_the_messages_that_it_may_delete(
     keep: str, drop: str, given: dict[str, str | None], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_settings, "read_settings", lambda *_: TopicSettings("orders", keep, drop, "a" * 16))
+    present = TopicSettings("orders", keep, drop, "a" * 16, expire="2h")
+    monkeypatch.setattr(topic_settings, "read_settings", lambda *_: present)
     found = topic_settings._consequences(None, "orders", given)  # type: ignore[arg-type]
     assert bool(found) == bool(expected)
     assert all(text in found for text in expected)

@@ -1,4 +1,4 @@
-"""Delayed puts of a client: every way to put, at a real proxy and server (docs/explanation/delay.md, rule 1)."""
+"""Delayed puts of a client: every way to put, at a real proxy and server (docs/explanation/delay.md, DM1)."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ def test_messages_of_a_publisher_with_one_delay_share_a_batch_and_others_do_not(
         ("5x", "", "number of seconds"),
         ("100d", "", "90d"),
         ("", "yesterday", "a time such as"),
-        ("", "2030-01-01T00:00", "has no time zone"),
+        ("", "2030-01-01T00:00", "has no time zone; write 2030-01-01T00:00Z"),
+        ("", "2030-01-01", "has no time zone; write 2030-01-01T00:00Z"),
         ("1", "2030-01-01T00:00Z", "give only one"),
     ],
 )

@@ -67,7 +67,13 @@ def test_a_seek_is_refused_in_one_line(lines: Lines, topic: str, service: str) -
     (said,) = lines("client", "billing", "seek", topic, "--start", "1700000000", code=2)
     assert "a bare number may be" in said
     (said,) = lines("client", "billing", "seek", topic, "--start", "2026-11-01T00:00", code=2)
-    assert "no time zone" in said
+    assert "no time zone; write 2026-11-01T00:00Z for UTC" in said
+    (said,) = lines("client", "billing", "seek", topic, "--start", "2026-11-01", code=2)
+    assert "no time zone; write 2026-11-01T00:00Z for UTC" in said
+    (said,) = lines("client", "billing", "seek", topic, "--start", "9999-01-01T00:00Z", code=2)
+    assert "lies in the future" in said
+    (said,) = lines("client", "billing", "seek", topic, "--start", "last:10001", code=2)
+    assert "N is a number from 1 to 10,000" in said
     (said,) = lines("client", "billing", "seek", "other", "--start", "earliest", code=6)
     assert "subscribe first" in said
     (said,) = lines("client", "billing", "seek", topic, "--start", "00000000000000aa.4", code=36)

@@ -120,7 +120,6 @@ def test_a_letter_of_a_topic_without_a_subscription_stays(client: Client, topic:
 
 def test_a_redrive_takes_what_there_is_room_for(client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "WAITING_MAX", 2)
-    monkeypatch.setattr(redriving, "WAITING_MAX", 2)
     rejected(client, topic, b"a", b"b", b"c")
     assert client.redrive("all") == 2
     with pytest.raises(TooLarge, match="WAITING_MAX"):
@@ -131,6 +130,18 @@ def test_a_redrive_takes_what_there_is_room_for(client: Client, topic: str, monk
     assert client.redrive("all") == 1
     assert client.process(topic, handler, timeout=PATIENCE) == 1
     assert [body for body, _, _ in handler.seen] == [b"a", b"b", b"c"]
+
+
+def test_a_redrive_keeps_the_limit_of_bytes_also_if_nothing_waits(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "WAITING_BYTES_MAX", 4)
+    rejected(client, topic, b"aaaaaaaa", b"b")
+    assert client.redrive("all") == 1, "one may always wait, however large"
+    with pytest.raises(TooLarge, match="WAITING_BYTES_MAX"):
+        client.redrive("all")
+    assert client.process(topic, Accepting(), timeout=PATIENCE) == 1
+    assert client.redrive("all") == 1
 
 
 def test_letters_are_put_to_another_topic_with_key_and_headers(

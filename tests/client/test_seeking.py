@@ -165,6 +165,18 @@ def test_a_seek_to_a_time_begins_with_the_first_message_of_that_time(reader: Cli
         assert nothing(reader, kept)
 
 
+def test_a_seek_into_the_future_is_refused_and_changes_nothing(reader: Client, kept: str) -> None:
+    reader.subscribe(kept, start="earliest")
+    mistyped = datetime.now(UTC) + timedelta(days=365)
+    with pytest.raises(CallerError, match="lies in the future"):
+        reader.seek(kept, mistyped)
+    with pytest.raises(CallerError, match="lies in the future"):
+        reader.subscribe(kept, start=mistyped, fresh=True)
+    assert bodies(reader, kept, COUNT) == OLD
+    reader.seek(kept, datetime.now(UTC) + timedelta(seconds=1))
+    assert nothing(reader, kept)
+
+
 def test_a_seek_to_the_end_passes_over_the_backlog(reader: Client, kept: str) -> None:
     reader.subscribe(kept, start="earliest")
     assert reader.get(kept, timeout=PATIENCE).body == OLD[0]  # type: ignore[union-attr]

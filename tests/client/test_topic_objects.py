@@ -40,6 +40,14 @@ def test_a_topic_that_exists_with_other_settings_is_refused_and_unchanged(client
     assert client.settings_of(topic) == made
 
 
+def test_a_topic_is_created_with_an_expiry(client: Client, topic: str) -> None:
+    made = client.create_topic(topic, expire="60m")
+    assert made.expire == "1h"
+    assert client.create_topic(topic, expire="1h") == made
+    with pytest.raises(NotNow, match="exists with keep=none drop=never expire=1h;"):
+        client.create_topic(topic, expire="2h")
+
+
 def test_a_topic_made_by_a_put_exists_with_the_defaults(client: Client, topic: str) -> None:
     client.put(topic, b"x")
     assert client.create_topic(topic).version == ""
@@ -60,6 +68,13 @@ def test_a_topic_with_a_default_of_the_servers_has_the_settings_of_a_creation_wi
 def test_a_name_that_is_not_allowed_is_refused(client: Client, name: str) -> None:
     with pytest.raises(InvalidName):
         client.create_topic(name)
+
+
+@pytest.mark.parametrize("name", ["audit.>", "_mine"])
+def test_settings_do_not_create_a_topic_that_no_put_could_use(client: Client, name: str) -> None:
+    with pytest.raises(InvalidName, match="are reserved"):
+        client.configure(name, keep="7d")
+    assert client.settings_of(name).sources == {}
 
 
 def test_a_setting_that_is_not_allowed_is_refused_and_creates_nothing(client: Client, topic: str) -> None:
@@ -135,7 +150,8 @@ def test_a_put_to_a_topic_that_does_not_exist_is_kept_and_sent_when_the_topic_is
             client.put(wrong, b"kept")
         assert str(error.value) == (
             f"topic '{wrong}' does not exist; did you mean '{topic}orders'? create it with `pubsub topic create"
-            f" {wrong}`; the put is kept: then pubsub client {client.name} flush, or discard {wrong}"
+            f" {wrong}`; the put is kept: pubsub client {client.name} flush sends it then,"
+            f" and pubsub client {client.name} discard {wrong} drops it"
         )
         assert error.value.exit_code == 22
         client.create_topic(wrong, keep="ever")

@@ -76,7 +76,7 @@ def test_a_dead_letter_has_its_key_and_headers_and_large_ones_end_a_page(
         client.db.execute(ADD, ("t", f"a.{number}", f"a.{number}", "p", number, 7, b"x" * 8, "it failed", 5, 1.0))
     client.db.execute("INSERT INTO pubsub_letters_beside VALUES (1, x'6b', x'')")
     ((row,), following) = losses.page(client, "t", 0, 10)  # type: ignore[arg-type]
-    assert row == (1, "a.0", "p", 0, 7, b"k", b"x" * 8, "it failed", 5, 1.0, b"", 0)
+    assert row == (1, "a.0", "p", 0, 7, b"k", b"x" * 8, "it failed", 5, 1.0, b"", 0, 0)
     assert following == 1
 
 

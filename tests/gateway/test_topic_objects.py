@@ -121,10 +121,10 @@ def test_the_page_creates_a_topic(gateway: Gateway, browser: Browser) -> None:
 def test_the_page_searches_messages_and_purges_a_topic_after_its_name_was_typed(
     gateway: Gateway, browser: Browser
 ) -> None:
-    gateway.ask("PUT", "/topics/page-purge", {"keep": "ever"})
-    gateway.put("page-purge", b"first")
-    gateway.put("page-purge", b"second")
-    browser.go(f"{gateway.url}/#/topics/page-purge")
+    gateway.ask("PUT", "/topics/purged-there", {"keep": "ever"})
+    gateway.put("purged-there", b"first")
+    gateway.put("purged-there", b"second")
+    browser.go(f"{gateway.url}/#/topics/purged-there")
     until(lambda: browser.run("return document.querySelector('#purge').hidden") is False, "the form is shown")
     fill(browser, "find", "text", "sec")
     browser.click("#newest")
@@ -133,8 +133,8 @@ def test_the_page_searches_messages_and_purges_a_topic_after_its_name_was_typed(
     assert "first" not in browser.text("#messages")
     fill(browser, "purge", "typed", "page")
     browser.click("#purge button")
-    until(lambda: browser.text("#purged") == "This is not the name; type page-purge.", "the name is asked for")
-    fill(browser, "purge", "typed", "page-purge")
+    until(lambda: browser.text("#purged") == "This is not the name; type purged-there.", "the name is asked for")
+    fill(browser, "purge", "typed", "purged-there")
     browser.click("#purge button")
     until(lambda: browser.text("#purged") == "2 messages are deleted, 0 of them unread.", "it is purged")
-    assert gateway.ask("GET", "/topics/page-purge/messages").json()["messages"] == []
+    assert gateway.ask("GET", "/topics/purged-there/messages").json()["messages"] == []

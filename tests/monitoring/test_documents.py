@@ -64,8 +64,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Told]]
                 client.put("/topics/orders/subscribers/shop").raise_for_status()
                 client.put("/topics/orders/settings", json={"keep": "7d"}).raise_for_status()
                 client.post("/topics/orders/messages", content=b"x").raise_for_status()
-                kept = 'pubsub_topic_kept_bytes{topic="orders"}'
-                until(lambda: kept in client.get("/metrics").text, "the gateway tells of the topic")
+                client.post("/topics/orders/messages?delay=3600", content=b"later").raise_for_status()
+                kept, delayed = (f'pubsub_topic_{name}{{topic="orders"}}' for name in ("kept_bytes", "delayed"))
+                until(lambda: kept in (text := client.get("/metrics").text) and delayed in text, "the topic is told")
                 members = {name: httpx2.get(urls[name], timeout=60.0).text for name in ("s1", "s1b")}
                 (primary,) = (text for text in members.values() if "pubsub_server_serving 1.0" in text)
                 (standby,) = (text for text in members.values() if "pubsub_server_serving 0.0" in text)

@@ -1,6 +1,6 @@
 """Delayed puts at a server: kept, delivered when due by the sole owner, moved, merged and restored, each once.
 
-The rules are those of docs/explanation/delay.md, rules 2 to 7.
+The rules are those of docs/explanation/delay.md, DM2, DM3, DM4, DM5, DM6 and DM7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The quotas of topics at their owner: a put beyond them is `busy` for a time (docs/explanation/quotas.md, rule 2)."""
+"""The quotas of topics at their owner: a put beyond them is `busy` for a time (docs/explanation/quotas.md, QU2)."""
 
 from __future__ import annotations
 

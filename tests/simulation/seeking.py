@@ -268,7 +268,8 @@ class Seeker:
 
     def _judge_all(self, number: int, seek: Seek, kept_since: float, skew: float, *, alone: bool) -> None:
         """Judge a replay of which all messages were taken."""
-        if self.topic in self.history.given_up:
+        fate = self.node.world.fate
+        if self.topic in self.history.given_up or fate.drops or fate.expires:  # It is told, or is owed nothing.
             return
         violate, name, got = (
             self.history.violate,

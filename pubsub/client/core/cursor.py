@@ -50,8 +50,9 @@ class Cursor:
         self.tried, self.attempts = tried, attempts
 
     def begin(self, position: Position | None) -> None:
-        """Set all positions to the one that the service named."""
+        """Set all positions to the one that the service named; a message that waits before it is not the next one."""
         self.position = self.safe = self.acknowledged = position
+        self.retry = None
 
     def forget(self) -> None:
         """Forget the position and keep the taken counters."""

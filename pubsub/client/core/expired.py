@@ -1,4 +1,4 @@
-"""Separate messages with a time to live that has ended from the others (docs/explanation/ttl.md, rule 2)."""
+"""Separate messages with a time to live that has ended from the others (docs/explanation/ttl.md, TL2)."""
 
 from __future__ import annotations
 

@@ -146,6 +146,17 @@ class Families:
             ]
         return PatternIntended(pattern, on, self._core.numbers.take(), stamp), left
 
+    def renewal(self) -> list[PatternIntended]:
+        """Return the changes that begin each pattern anew, from now on; `planned` follows the commit.
+
+        With its old time a copied directory would join topics that began since, and receive messages that the original
+        has handled.
+        """
+        for family in self.live():
+            if family.higher:
+                self._core.numbers.reopen(family.higher)
+        return [self.plan(family.pattern, True, fresh=True)[0] for family in self.live()]
+
     def planned(self, change: PatternIntended, left: Iterable[str], until: float) -> Family:
         """Accept the commit of `plan`."""
         family = self.by_pattern.setdefault(change.pattern, Family(change.pattern))

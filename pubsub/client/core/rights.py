@@ -68,10 +68,9 @@ def ask_again(refusing: RefusingProxies, sub: Subscription) -> None:
 
 def _not_allowed(client: str, operation: str, topic: str, status: Status) -> NotAllowed:
     sentence = denial(status) or f"client {client} may not {_SPOKEN[operation]} {topic}"
-    remedy = ""
+    remedy, command = "", f"pubsub client {client}"
     if operation == "put" and status.reason == NO_SUCH_TOPIC:
-        remedy = f"the put is kept: then pubsub client {client} flush, or discard {quote(topic)}"
+        remedy = f"the put is kept: {command} flush sends it then, and {command} discard {quote(topic)} drops it"
     elif operation == "put":
-        command = f"pubsub client {client}"
         remedy = f"the put is kept: ask for the right, then {command} flush, or discard {quote(topic)}"
     return NotAllowed(operation, topic, sentence, remedy)

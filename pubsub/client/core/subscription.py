@@ -159,6 +159,14 @@ class Subscription:
         return self.prefetch.last if self.prefetch else self.cursor.position
 
     @property
+    def may_retry(self) -> bool:
+        """True if waiting messages may be handled: the service has answered since the opening, and nothing failed.
+
+        The first answer tells whether this state directory is a copy, and its waiting messages were handled elsewhere.
+        """
+        return self.answered_at > NEVER and isinstance(self.failure, NotAllowed | None)
+
+    @property
     def available(self) -> bool:
         """True if a call finds a message or a loss at once."""
         return bool(self.prefetch)

@@ -23,7 +23,7 @@ from math import inf
 from typing import Final, Literal
 
 from pubsub.client.core.changes import WaitingDropped
-from pubsub.errors import CallerError
+from pubsub.errors import CallerError, TooLarge
 from pubsub.protocol import Position
 
 WAITING_MAX: Final = 10_000
@@ -162,9 +162,17 @@ class WaitingMessages:
 
     # Room
 
-    def has_room(self, size: int) -> bool:
-        """Return True if a message of `size` bytes may be put aside; one message may always, however large."""
-        return not self._count or (self._count < WAITING_MAX and self.size + size <= WAITING_BYTES_MAX)
+    def has_room(self, size: int, count: int = 1) -> bool:
+        """Return True if `count` messages of `size` bytes may be put aside; one message alone always, however large."""
+        if self._count + count == 1:
+            return True
+        return self._count + count <= WAITING_MAX and self.size + size <= WAITING_BYTES_MAX
+
+    def no_room(self, size: int) -> TooLarge:
+        """Return the error for a message of `size` bytes without room: which limit it would exceed."""
+        if self._count >= WAITING_MAX:
+            return TooLarge("number of waiting messages", self._count + 1, WAITING_MAX, "WAITING_MAX")
+        return TooLarge("bytes of waiting messages", self.size + size, WAITING_BYTES_MAX, "WAITING_BYTES_MAX")
 
     def block(self, topic: str) -> None:
         """Mark a topic with a next message that needs room; it waits until a message leaves."""

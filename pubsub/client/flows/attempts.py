@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
-from pubsub.base.handler_errors import located, one_line
+from pubsub.base.handler_errors import described, located, one_line, storable
 from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.changes import (
     Change,
@@ -42,7 +42,7 @@ from pubsub.client.core.waiting import ALL, KEY, Retry, Waiting, backoff
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.errors import NotAllowed, PubsubError, TooLarge
+from pubsub.errors import PubsubError, TooLarge
 from pubsub.protocol import Position, encode_headers
 from pubsub.protocol.names import letters_topic
 
@@ -160,7 +160,7 @@ class Attempts:
         """Return the waiting message that is due. Messages of the service have every second turn, if they may."""
         waiting, now = self.session.core.waiting, self.session.now
         row = waiting.next(sub.topic, now)
-        if row is None or not isinstance(sub.failure, NotAllowed | None):
+        if row is None or not sub.may_retry:
             return None
         if sub.topic in waiting.served and sub.available and self.gets.is_free(sub, hold, now):
             waiting.served.discard(sub.topic)
@@ -258,7 +258,7 @@ class Attempts:
             self.put_off(attempt, backoff(attempt.failures, first, longest), attempt.later)
             self.session.let_pass(error)
             raise error
-        self.dead_letter(attempt, f"{type(error).__name__}: {error}")
+        self.dead_letter(attempt, described(error))
         return 1
 
     def decides(self, attempt: Attempt, error: Exception) -> bool:
@@ -358,11 +358,13 @@ class Attempts:
         """Move a message to the dead letters."""
         sub, message = attempt.sub, attempt.message
         letter = DeadLettered(
-            sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
-            attempt.failures, self.session.clock.wall(), message.key, message.header_bytes,
+            sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body,
+            storable(error), attempt.failures, self.session.clock.wall(), message.key, message.header_bytes,
         )  # fmt: skip
         changes: Sequence[Change] = [*self.ending(attempt), letter]
-        if self.session.settings.dead_letters != "topic" or not self._put_letter(letter, changes):
+        # A letter of the own topic of letters would come back to this handler for ever.
+        beside = self.session.settings.dead_letters == "topic" and sub.topic != letters_topic(self.session.name)
+        if not beside or not self._put_letter(letter, changes):
             self.session.commit(changes)
         self.ended(attempt, fsynced=True, result="dead_letter")
         self.session.counters["dead_letters"] += 1

@@ -27,7 +27,7 @@ from pubsub.client.arguments import check_truth
 from pubsub.client.closing import close
 from pubsub.client.core.calling import requested
 from pubsub.client.core.chain import Row
-from pubsub.client.core.changes import CallsDiscarded, Renewed
+from pubsub.client.core.changes import CallsDiscarded, Intended, Renewed
 from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.families import FamilyGets
 from pubsub.client.flows.letter_requests import LetterRequests
@@ -94,14 +94,23 @@ class Calls:
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
                 self._discard(topic)
             store = secrets.token_hex(8)
-            wanted = [sub for sub in core.subscriptions.values() if sub.intent.on]
+            on = [sub for sub in core.subscriptions.values() if sub.intent.on]
+            patterns = core.families.renewal()
+            left = [sub.topic for sub in on if patterns and sub.joined]
+            wanted = [sub for sub in on if not (patterns and sub.joined)]
             # This commit also removes finished rows from the store. The next start would take them for unfinished
             # ones, and send them again under the new publisher.
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
-            given_up = [change for sub in wanted for change in core.waiting.dropping(sub.topic)]
-            session.commit([*changes, *given_up], fsync=True)
+            given_up = [change for sub in on for change in core.waiting.dropping(sub.topic)]
+            ended = [Intended(topic, False) for topic in left]
+            session.commit([*changes, *patterns, *ended, *given_up], fsync=True)
             core.renewed(store, wanted)
-            for sub in wanted:
+            until = session.until(None)
+            for pattern in patterns:
+                core.families.planned(pattern, left, until)
+                core.families.settle(core.families.by_pattern[pattern.pattern], until)
+                left = []
+            for sub in on:
                 core.waiting.drop(sub.topic)
             if session.recorder is not None:
                 session.recorder.renewed()

@@ -85,7 +85,10 @@ class SubscribingToFamilies:
         if family is not None and family.higher:
             self.core.numbers.reopen(family.higher)
         change, left = families.plan(pattern, on, fresh=fresh, stamp=stamp)
-        session.commit([change, *(Intended(topic, False) for topic in left)])
+        given_up = [dropped for topic in left for dropped in self.core.waiting.dropping(topic)]
+        session.commit([change, *(Intended(topic, False) for topic in left), *given_up])
+        for dropped in given_up:
+            self.core.waiting.drop(dropped.topic)
         return families.planned(change, left, until)
 
     def _wait(self, family: Family, on: bool, until: float) -> Flow[None]:

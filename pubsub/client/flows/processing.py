@@ -29,6 +29,7 @@ import apsw
 from pubsub.client.arguments import check_count
 from pubsub.client.core.changes import Change
 from pubsub.client.core.message import Message
+from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import ALL, check_hold
 from pubsub.client.flows.attempts import Attempt, Attempts
@@ -201,8 +202,14 @@ class Processing(Attempts):
     def _fail(self, attempt: Attempt, error: Exception) -> int:
         """Handle the handler's error as `failed`, after the rollback, if the message still belongs to this client."""
         with self.session.lock:
-            if self.session.is_cut_off or attempt.sub.fence.emptied != attempt.emptied:
+            if self.session.is_cut_off:
                 raise error
+            if attempt.sub.fence.emptied != attempt.emptied:
+                if not isinstance(error, Later | Reject):
+                    raise error
+                attempt.settled = True  # What it asked for concerns a message that this client has no more.
+                self._let_go(attempt.sub)
+                return 0
             with self.session.entered():
                 attempt.settled = True
                 return self.failed(attempt, error)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.changes import Change, LettersRemoved, Redriven
-from pubsub.client.core.waiting import WAITING_MAX, Waiting
+from pubsub.client.core.waiting import Waiting
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.errors import CallerError, NotSubscribed, TooLarge
+from pubsub.errors import CallerError, NotSubscribed
 from pubsub.protocol import check_topic
 from pubsub.protocol.names import is_service_topic
 
@@ -124,12 +124,12 @@ class Redriving:
         size = 0
         for number, row in enumerate(letters, waiting.next_number()):
             size += row.size or 0
-            if not waiting.has_room(size) or len(waiting) + len(added) >= WAITING_MAX:
+            if not waiting.has_room(size, len(added) + 1):
                 break
             changes.append(Redriven(row.number, number))
             added.append(Waiting(number, row.topic, row.key, row.size or 0, 0, 0, session.now))
         if letters and not added:
-            raise TooLarge("number of waiting messages", len(waiting) + 1, WAITING_MAX, "WAITING_MAX")
+            raise waiting.no_room(letters[0].size or 0)
         if changes:
             session.commit(changes, fsync=True)
         for one in added:

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from pubsub.base.handler_errors import located, one_line
+from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.arguments import check_count
 from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core import calling
@@ -37,7 +37,7 @@ from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, DecodeError, NotAllowed, PubsubError, StoreFull, TooLarge, Unavailable
+from pubsub.errors import CallerError, DecodeError, PubsubError, StoreFull, TooLarge, Unavailable
 from pubsub.protocol import encode_headers
 from pubsub.protocol.names import service_topic
 
@@ -112,7 +112,7 @@ class _Service(Processing):
                     return session.core.subscriptions[self.topic]
             left = max(0.0, min(until, now + LOOK_SECONDS, due) - now)
             try:
-                sub = yield from self.gets.available(self.topic, left, lambda: False)
+                sub = yield from self.gets.available(self.topic, left, lambda: self._due(session.now) <= session.now)
             except Unavailable:  # A worker waits for its service to come back, as long as it has time.
                 if session.now >= until:
                     raise
@@ -126,7 +126,7 @@ class _Service(Processing):
     def _due(self, now: float) -> float:
         """Return the time at which the next call that was put off is due, if no other one may be taken before."""
         session, sub = self.session, self.session.core.subscriptions.get(self.topic)
-        if sub is None or sub.busy or not isinstance(sub.failure, NotAllowed | None):
+        if sub is None or sub.busy or not sub.may_retry:
             return float("inf")
         return session.core.waiting.due(self.topic)
 
@@ -183,7 +183,7 @@ class _Service(Processing):
             if attempt.row is not None:
                 self.put_off(attempt, seconds, attempt.later)
             raise TryLater(seconds)
-        self.dead_letter(attempt, f"{type(error).__name__}: {error}")
+        self.dead_letter(attempt, described(error))
         return 1
 
     def dead_letter(self, attempt: Attempt, error: str) -> None:

@@ -94,10 +94,13 @@ class Subscribing:
             also: changes rows in the commit that begins the seek.
 
         Raises:
+            CallerError: the topic is a pattern.
             NotSubscribed: the client is not subscribed.
             Superseded, StateCopied: another directory has the subscription.
         """
         check_not_of_calls(topic)
+        if stands_for_several(self.session, topic):
+            raise CallerError(f"a pattern has no place to move: seek each topic of {topic} by its own name")
         check_topic(topic)
         until = self.session.until(timeout)
         with self.session.entered():

@@ -16,7 +16,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import ALL
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
-from pubsub.errors import CallerError, NotAllowed, NotSubscribed, Unavailable
+from pubsub.errors import CallerError, NotSubscribed, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
 
 
@@ -140,7 +140,7 @@ class Waits:
         if not waiting and sub.cursor.retry is None:
             return sub.available
         now = self.session.now
-        if waiting.due(sub.topic) <= now and isinstance(sub.failure, NotAllowed | None):
+        if waiting.due(sub.topic) <= now and sub.may_retry:
             return True
         return sub.available and self.is_free(sub, hold, now)
 
@@ -152,10 +152,15 @@ class Waits:
         return hold != ALL or sub.topic not in waiting
 
     def _next_due(self, subs: Sequence[Subscription]) -> float:
-        """Return the time at which the next of the messages that wait is due."""
+        """Return the time at which the next of the messages that wait is due.
+
+        A topic with a message in hand has none: the end of its handler wakes the call.
+        """
         now, waiting = self.session.now, self.core.waiting
+        subs = [sub for sub in subs if not sub.busy]
         gates = [sub.cursor.retry.due for sub in subs if sub.cursor.retry is not None and sub.cursor.gated(now)]
-        return min([*gates, *([waiting.due(sub.topic) for sub in subs] if waiting else [])], default=inf)
+        dues = [waiting.due(sub.topic) for sub in subs if sub.may_retry] if waiting else []
+        return min([*gates, *dues], default=inf)
 
     def _look(self) -> float:
         """Do what commands beside this client ask for, and return the time of the next look."""

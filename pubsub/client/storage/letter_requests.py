@@ -30,6 +30,9 @@ LOOK_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 10.0
 """Longest wait for a client to take a request up, and for its answer after that."""
 
+LEFT_SECONDS: Final = 3 * ANSWER_SECONDS
+"""Age of a request that a killed command left: a command that runs has removed its own before."""
+
 POLL_SECONDS: Final = 0.05
 
 ASKED, TAKEN, ANSWERED = ".json", ".taken", ".answer"
@@ -56,7 +59,12 @@ def ask(state: Path, request: dict[str, Any]) -> dict[str, Any] | None:
         part.rename(asked)
     except OSError as error:
         raise StorageError(str(folder), f"cannot be written to: {error.strerror}") from None
-    if not _appears(answered):
+    try:
+        came = _appears(answered)
+    except BaseException:  # Ctrl-C: nobody waits for the answer any more.
+        asked.unlink(missing_ok=True)
+        raise
+    if not came:
         try:
             asked.unlink()
         except FileNotFoundError:  # It was taken up at the last moment.
@@ -64,12 +72,17 @@ def ask(state: Path, request: dict[str, Any]) -> dict[str, Any] | None:
                 reason = "the running client took the request up and did not answer; list the dead letters to see"
                 raise StorageError(str(taken), reason) from None
         else:
+            _leave(folder)
             return None
     found: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
     answered.unlink()
-    with suppress(OSError):
-        folder.rmdir()
+    _leave(folder)
     return found
+
+
+def _leave(folder: Path) -> None:
+    with suppress(OSError):  # Another command has a request there.
+        folder.rmdir()
 
 
 def _appears(path: Path) -> bool:
@@ -82,9 +95,14 @@ def _appears(path: Path) -> bool:
 
 
 def waiting(folder: Path) -> list[Path]:
-    """Return the oldest requests that no process has taken up."""
+    """Return the oldest requests that no process has taken up. Those that a killed command left are removed."""
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ASKED)[:REQUESTS_MAX]
+        found = sorted(path for path in folder.iterdir() if path.suffix == ASKED)[:REQUESTS_MAX]
+        left = f"{time.time_ns() - int(LEFT_SECONDS * 1e9):020}"
+        for path in found:
+            if path.name < left:
+                path.unlink(missing_ok=True)
+        return [path for path in found if path.name >= left]
     except OSError:
         return []
 

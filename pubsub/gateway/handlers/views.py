@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from heapq import nsmallest
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -114,8 +114,14 @@ class Views:
         return answer(schemas.Ready(ready=True))
 
 
+_DELAYED: Final = {"delayed", "delayed_bytes", "overdue_seconds"}
+"""Fields that only a topic with delayed messages has, so that a page of many topics stays small."""
+
+
 def _topic(topic: dict[str, Any], named: int) -> Any:
     """Return a `schemas.Topic` with at most `named` subscribers: all by name, or the slowest first."""
+    if not topic["delayed"]:
+        topic = {name: value for name, value in topic.items() if name not in _DELAYED}
     if topic["subscribers"] is None:
         return topic | {"subscribers_total": None}
     names = sorted(topic["subscribers"])

@@ -274,7 +274,9 @@ class Moves:
         self._retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
         known = (topic.merged | topic.logs.keys()) - behind
         stored = set(topic.watermarks)
-        last, its_last = dict(topic.last), dict(other.last)
+        # A restored copy lacks waiting messages that were due before the restore, and did not deliver them.
+        last = {} if behind else dict(topic.last)
+        its_last = {} if outdated(other, topic) else dict(other.last)
         made, state.next_watermark = merge(topic, other, state.next_watermark)
         rows += [c.WatermarkStored(number, dict(topic.watermarks[number])) for number in made]
         rows += [c.WatermarkDropped(number) for number in sorted(stored - topic.watermarks.keys())]

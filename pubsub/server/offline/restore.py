@@ -80,7 +80,7 @@ def end_logs(store: Store, now: int) -> Restored:
 
     Args:
         now: the present time (microseconds since 1970). Delayed messages that were due before it count as lost with the
-            end of the log, because the original store may have delivered them (docs/explanation/delay.md, rule 8).
+            end of the log, because the original store may have delivered them (docs/explanation/delay.md, DM8).
 
     Raises:
         StorageError: it cannot be read or written.

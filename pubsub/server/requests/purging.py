@@ -11,6 +11,8 @@ The first answer fixes the places. So a late repeat of the second request purges
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pubsub.errors import DecodeError, StoreDamaged
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import is_service_topic
@@ -78,11 +80,15 @@ class Purging:
         return True
 
     def _purge(self, topic: Topic, places: dict[str, int], *, unread: bool) -> None:
-        changed = False
+        changed = hides = False
         for log, place in places.items():
             if log in topic.logs:
                 kept = min(place, topic.logs[log].end)
                 changed |= topic.purge(log, Places(kept, kept if unread else 0))
+                hides |= kept > topic.logs[log].low
+        if changed and hides and not topic.removal.let_go:
+            # A late repeat of a put at another server must not bring a purged message back in a merge.
+            topic.remove(replace(topic.removal, let_go=True))
         if changed:
             self._state.measure(topic)
             self._retention.look_at(topic.name)

@@ -1,4 +1,4 @@
-"""The quotas of topics: how many messages and bytes clients put in a second (docs/explanation/quotas.md, rule 1).
+"""The quotas of topics: how many messages and bytes clients put in a second (docs/explanation/quotas.md, QU1).
 
 Buckets are in memory only: they are full after a start, and at a new owner. A topic without a quota has none.
 """

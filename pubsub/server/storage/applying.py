@@ -278,6 +278,12 @@ class Applying:
         if change.last:
             self.db.execute("delete from stage where id = ?", (change.stage,))
 
+    def _discard_shelf(self, change: c.ShelfDiscarded) -> None:
+        what = "shelf", change.shelf
+        if what in self._left_out:
+            self.reader.stuck.add(change.shelf)
+        self._spared(what, delayed.discarding(change))
+
     def _note(self, change: c.NoteKept) -> None:
         if change.value is None:
             self.db.execute("delete from meta where name = ?", (f"note {change.name}",))
@@ -341,5 +347,6 @@ class Applying:
         c.BatchPublished: _publish,
         c.StagedDeleted: _delete_staged,
         c.PieceStaged: _stage,
+        c.ShelfDiscarded: _discard_shelf,
         **{kind: _on_database(apply) for kind, apply in (*staged.APPLY.items(), *delayed.APPLY.items())},
     }

@@ -74,17 +74,17 @@ def _remove(db: apsw.Connection, change: c.DelayedGone) -> None:
     db.execute(f"delete from delayed where {_KEY}", key)  # noqa: S608 - our own words
 
 
-def _discard(db: apsw.Connection, change: c.ShelfDiscarded) -> None:
-    db.execute(
+def discarding(change: c.ShelfDiscarded) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that deletes some rows of a shelf without a topic."""
+    statement = (
         "delete from delayed where shelf = ?1 and (due, publisher, counter) in"
-        " (select due, publisher, counter from delayed where shelf = ?1 order by due, publisher, counter limit ?2)",
-        (change.shelf, change.rows),
+        " (select due, publisher, counter from delayed where shelf = ?1 order by due, publisher, counter limit ?2)"
     )
+    return statement, (change.shelf, change.rows)
 
 
 APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
     c.DelayedKept: _keep,
     c.DelayedGone: _remove,
     c.ShelfMerged: lambda db, x: db.execute("insert or replace into shelf values (?,?)", (x.shelf, x.topic)),
-    c.ShelfDiscarded: _discard,
 }

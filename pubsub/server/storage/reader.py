@@ -70,6 +70,8 @@ class Reader:
         self.nameless: set[int] = set()
         """Numbers without a publisher, because the store's table of publishers is damaged. Their batches are
         returned without bytes."""
+        self.stuck: set[int] = set()
+        """Shelves with delayed puts that a damaged page keeps in the file."""
         self.begin()
 
     def begin(self) -> None:
@@ -257,8 +259,9 @@ class Reader:
             raise self._unreadable(error) from None
 
     def has_delayed(self, shelf: int) -> bool:
-        """Return True if a shelf has delayed puts."""
-        return self._row("select 1 from delayed where shelf = ? limit 1", (shelf,)) is not None
+        """Return True if a shelf has delayed puts that can be deleted."""
+        statement = "select 1 from delayed where shelf = ? limit 1"
+        return shelf not in self.stuck and self._row(statement, (shelf,)) is not None
 
     def remember(self, key: int, batch: Batch) -> None:
         """Cache a batch, and drop the oldest ones if there are too many bytes."""

@@ -1,10 +1,10 @@
-"""The batches of one topic that wait for their due time (docs/explanation/delay.md).
+"""The batches of one topic that wait for their due time (docs/explanation/delay.md, DM7).
 
 The bodies are in the store, and memory has the rest of each row. A row is identified by its publisher and the counter
 of its first record, because the publisher's chain has judged the put. Its shelf is a number in the store. Rows that
 arrive with a transfer come on a shelf of their own, which the merge gives to the topic without copying a row.
 
-In a merge (rule 7), a row that waits at both sides stays once. A row that one side lacks, although its `last` covers
+In a merge (DM7), a row that waits at both sides stays once. A row that one side lacks, although its `last` covers
 the row, was delivered there, so it goes. All other rows stay.
 """
 
@@ -66,7 +66,7 @@ class Delayed:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def add(self, row: Waiting) -> None:
+    def hold(self, row: Waiting) -> None:
         self.rows[row.key] = row
         self.size += row.size
         self.records += row.records
@@ -81,7 +81,7 @@ class Delayed:
     def take(self, its: Delayed) -> None:
         """Add rows that stay on their own shelves."""
         for row in its.rows.values():
-            self.add(row)
+            self.hold(row)
         self.shelves += its.shelves
 
     def first(self) -> Waiting | None:
@@ -97,7 +97,7 @@ class Delayed:
 def gone(
     mine: Delayed, last: Mapping[int, int], its: Delayed, its_last: Mapping[int, int]
 ) -> tuple[list[Waiting], list[Waiting]]:
-    """Return the rows of each side that go in a merge, in order (rule 7).
+    """Return the rows of each side that go in a merge, in order (DM7).
 
     Args:
         mine, its: the rows of the two sides.
@@ -114,5 +114,5 @@ def delayed_of(rows: Iterable[Waiting], shelves: tuple[int, ...] = ()) -> Delaye
     """Return the rows of a topic as loaded."""
     delayed = Delayed(shelves=shelves)
     for row in rows:
-        delayed.add(row)
+        delayed.hold(row)
     return delayed

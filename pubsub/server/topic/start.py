@@ -127,8 +127,8 @@ def _at_record(topic: Topic, position: Position, skew: int, reader: BatchReader)
     log, index = topic.logs.get(position[0]), find(topic.history, position)
     if log is None or index is None or position[1] >= log.end:
         return None
-    if position[1] < first_with_body(reader, log):
-        return None  # The bytes of the record were let go.
+    if position[1] < max(first_with_body(reader, log), hidden_below(topic).get(log.id, 0)):
+        return None  # The bytes of the record were let go, or it is purged.
     # A batch of this loop is not stored yet, so the timestamp may be that of an earlier batch.
     batch = reader.newest(log.number, log.low, position[1])
     since = ALWAYS if batch is None else max(0, batch[2] - 1 - skew)

@@ -1,6 +1,6 @@
 """Delayed puts: appends the batches that are due, while the server is the topic's sole owner.
 
-The rules are those of docs/explanation/delay.md, rules 3 to 6.
+The rules are those of docs/explanation/delay.md, DM3, DM4, DM5 and DM6.
 
 Topics wait in a heap for the due time of their first row, by this server's own clock. One question of sole ownership
 covers one piece of a topic's due rows, and all questions of a loop go out together. The commit that appends a batch
@@ -102,7 +102,7 @@ class Delays:
     @staticmethod
     def _hold(topic: Topic, row: Waiting) -> None:
         """Keep a row. Its publisher's `last` moves, so that a repeat is a duplicate."""
-        topic.delayed.add(row)
+        topic.delayed.hold(row)
         topic.reach(row.publisher, row.last)
 
     def look_at(self, topic: Topic, now: float) -> None:
@@ -150,18 +150,19 @@ class Delays:
                 continue
             del self._at[name]
             topic = self._state.topics.get(name)
-            if topic is None or topic.frozen or topic.delayed.first() is None:
+            if topic is None or topic.delayed.first() is None:
                 continue
-            if not self._sole_owner.ask(name, Delivering(name)):
+            # A frozen topic may be taken back, so it stays in the heap.
+            if topic.frozen or not self._sole_owner.ask(name, Delivering(name)):
                 self._push(name, now + ROUND_SECONDS)
         return self._discard() if self._discarded else []
 
     def decided(self, name: str, sole_owner: bool, now: float) -> None:
         """Append due rows of a topic if this server is its sole owner."""
         topic = self._state.topics.get(name)
-        if topic is None or topic.frozen:
+        if topic is None:
             return
-        if not sole_owner or self._state.full:
+        if not sole_owner or self._state.full or topic.frozen:
             self._state.counters["delayed_held_up"] += not sole_owner
             self._push(name, now + ROUND_SECONDS)
             return
@@ -263,7 +264,7 @@ class Delays:
         (shelf,) = delayed.shelves
         for one in rows:
             publisher, size = state.publishers.number(one.publisher), len(one.body)
-            delayed.add(Waiting(one.due, publisher, one.counter, one.count, one.checksum, size, shelf))
+            delayed.hold(Waiting(one.due, publisher, one.counter, one.count, one.checksum, size, shelf))
             state.uncommitted.rows.append(
                 c.DelayedKept(shelf, one.due, publisher, one.counter, one.count, one.checksum, one.body)
             )

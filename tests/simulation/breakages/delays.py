@@ -64,7 +64,7 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("last")
 def _(stack: contextlib.ExitStack) -> None:
     def hold(topic: Any, row: Any) -> None:
-        topic.delayed.add(row)
+        topic.delayed.hold(row)
         topic.dirty.touched.add(topic.name)
 
     substitute(stack, Delays, "_hold", staticmethod(hold))
