@@ -121,8 +121,7 @@ class AsyncClient(ClientBase):
 
         After a cancellation the message is in doubt, as after a time-out, or was not put at all.
         """
-        if ttl is not None:
-            headers = with_ttl(headers, ttl)
+        headers = headers if ttl is None else with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
             # This put always waits. Without the pause, puts keep the order in which they began.
@@ -151,8 +150,7 @@ class AsyncClient(ClientBase):
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
-        if ttl is not None:
-            bodies, headers = all_with_ttl(bodies, headers, ttl)
+        bodies, headers = (bodies, headers) if ttl is None else all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(await self._run(flow))
 
@@ -160,9 +158,8 @@ class AsyncClient(ClientBase):
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
     ) -> AsyncPublisher:
         """Open a publisher, which `async with` flushes at its end; arguments as `Client.publisher`."""
-        return AsyncPublisher(
-            Publisher(self._held, self._run, topic, records=records, size=size, linger=linger), self._held, self._run
-        )
+        made = Publisher(self._held, self._run, topic, records=records, size=size, linger=linger)
+        return AsyncPublisher(made, self._held, self._run)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until the server has stored every unfinished put on its disk; arguments and errors as `Client.flush`."""
@@ -225,12 +222,7 @@ class AsyncClient(ClientBase):
         batch = await self._run(self._calls.gets.get_many(topic, 1, timeout))
         return batch[0] if batch else None
 
-    async def get_many(
-        self,
-        topic: str,
-        max: int = RECEIVE_MAX,  # noqa: A002
-        timeout: float | None = None,
-    ) -> Batch:
+    async def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
         """Return the next messages that are here, up to `max`; arguments and errors as `Client.get_many`."""
         self._check_free(topic)
         return await self._run(self._calls.gets.get_many(topic, max, timeout))
@@ -286,8 +278,7 @@ class AsyncClient(ClientBase):
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
         processing = Processing(session, gets)
-        started = session.now
-        until = session.until(timeout, started)
+        until = session.until(timeout, started := session.now)
         while True:
             ready = await self._run(gets.first_of(topics, started, until, hold))
             turns = Turns(gets, topics, ready, max, hold)
@@ -358,15 +349,13 @@ class AsyncClient(ClientBase):
         check_handler(handler, awaits=True)
         if max is not None:
             check_count("max", max)
-        calls = self._calls
-        session = calls.session
+        calls, session = self._calls, self._session
         serving = AsyncServing(session, calls.gets, calls.subscribing, service, part, parts)
         self._check_free(serving.topic)
         session.until(timeout)
         await self._run(serving.begin_serving())
         while (left := serving.left(max)) > 0:
-            sub = await self._run(serving.next(inf if timeout is None else session.now + timeout))
-            if sub is None:
+            if (sub := await self._run(serving.next(inf if timeout is None else session.now + timeout))) is None:
                 break
             try:
                 await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True, hold=NONE)

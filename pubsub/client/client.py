@@ -107,8 +107,7 @@ class Client(SubscriberCalls):
             A ticket with the message's `counter`; its `done` is True once the message is on the server's disk.
 
         Raises:
-            InvalidName, TooLarge, CallerError: an argument is not allowed; nothing was written.
-            StorageError: the outbox's disk refused the write; nothing was sent.
+            InvalidName, TooLarge, CallerError, StorageError: an argument or the disk refused it; nothing was sent.
             InDoubt: no answer came in time; the message is kept and goes out once, with the next put or `flush`.
             NotAllowed: a proxy denies the right to put there. The message is kept as with InDoubt, and not tried again
                 before. While proxies still differ after a change of rights, a denial by one of them ends the call.
@@ -116,8 +115,7 @@ class Client(SubscriberCalls):
                 remedy for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
-        if ttl is not None:
-            headers = with_ttl(headers, ttl)
+        headers = headers if ttl is None else with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
             return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
@@ -126,8 +124,7 @@ class Client(SubscriberCalls):
             if now is not None:
                 return now
         more = *metadata_of(key, headers), delay, deliver_at
-        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
-        return Ticket(row)
+        return Ticket(self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))[0])
 
     def put_many(
         self,

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from weakref import ref
 
 from pubsub.client.filling import Filling
 from pubsub.client.flows.calls import Calls
 from pubsub.errors import AfterFork, PubsubError
 
-if TYPE_CHECKING:
-    from pubsub.client.publisher import Publisher
-
 _NEVER: Final = float("inf")
+
+
+class Filled(Protocol):
+    """The parts of a publisher that its timer uses."""
+
+    topic: str
+
+    def deadline(self) -> float:
+        """Return the time to send the open batch, on the monotonic clock."""
+
+    def tick(self, now: float) -> None:
+        """Send the open batch."""
+
+    def finish(self) -> int:
+        """Put the contents of the open batch, and return the number of messages."""
+
+    def return_taken(self) -> None:
+        """Release the publisher's lock if this thread holds it."""
+
+    def move(self, calls: Calls) -> None:
+        """Continue in the session of `calls`."""
+
+    def forked(self, error: AfterFork) -> None:
+        """Drop the batch in a child process."""
 
 
 class Lingering:
@@ -23,7 +44,7 @@ class Lingering:
     collection finds publishers and clients that the application forgot to close.
     """
 
-    def __init__(self, publisher: Publisher, calls: Calls) -> None:
+    def __init__(self, publisher: Filled, calls: Calls) -> None:
         self._publisher = ref(publisher)
         self.topic, self._calls = publisher.topic, calls
         self.filling: Filling | None = None

@@ -1,4 +1,4 @@
-"""Puts above a quota: the chain waits, asks the same proxy, and says why (docs/explanation/quotas.md, QU3)."""
+"""Puts above a quota: the chain waits, asks the same proxy, and says why (docs/explanation/quotas.md, QU3 and QU5)."""
 
 from __future__ import annotations
 

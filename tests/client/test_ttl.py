@@ -1,4 +1,4 @@
-"""Messages with a time to live: every way to put, and every way to receive (docs/explanation/ttl.md)."""
+"""Messages with a time to live: every way to put and to receive (docs/explanation/ttl.md, TL2, TL3 and TL4)."""
 
 from __future__ import annotations
 
