@@ -48,8 +48,9 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "help": ("pubsub --help",),
     },
     "pubsub topic": {
-        **_each(("list", "ls", "show", "status", "info", "describe"), "pubsub status"),
-        **_each(("create", "make", "new", "add", "put"), "pubsub client ID put TOPIC FILE"),
+        **_each(("ls", "status", "info", "describe"), "pubsub topic list", "pubsub topic show TOPIC"),
+        **_each(("make", "new", "add"), "pubsub topic create TOPIC"),
+        "put": ("pubsub client ID put TOPIC FILE",),
         **_each(("get", "subscribe"), "pubsub client ID {} TOPIC"),
     },
     "pubsub server": {
@@ -68,9 +69,7 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "pubsub gateway": _each(("run", "serve", "up"), "pubsub gateway start"),
 }
-"""Group -> name that was typed -> commands to suggest. The first put or subscribe makes a topic, so there is no
-"create".
-"""
+"""Group -> name that was typed -> commands to suggest."""
 
 
 def hint(group: str, name: str) -> str:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from math import inf
 from threading import get_ident
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Unpack
 
 from pubsub.client.arguments import Headers, check_count, metadata_of
@@ -169,12 +169,12 @@ class AsyncClient(ClientBase):
         self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
     ) -> None:
         """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
-        begins = None if start is None else check_begin(start)
+        begins = None if start is None else check_begin(start, time())
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
         """Move the subscription to a start, and return the replay's number; see `Client.seek`."""
-        begins = check_begin(start)
+        begins = check_begin(start, time())
         await asyncio.to_thread(self._look_back.check_held, topic, begins)
         return await self._run(self._calls.subscribing.seek(topic, begins, timeout))
 
@@ -206,11 +206,9 @@ class AsyncClient(ClientBase):
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
         return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
 
-    async def create_topic(
-        self, topic: str, *, keep: str | None = None, drop: str | None = None, expire: str | None = None
-    ) -> TopicSettings:
+    async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""
-        return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop, expire)
+        return await asyncio.to_thread(self._topic_objects.create, topic, values)
 
     async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""

@@ -7,7 +7,6 @@ start of the protocol.
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -64,13 +63,17 @@ def check_start(start: StartAt, name: str = "start") -> Start:
     raise CallerError(f"{name} is earliest, latest, last:N, a datetime or a message's ID, not {start[:60]!r}{why}")
 
 
-def check_begin(start: StartAt) -> Start:
-    """Return the protocol's start of a subscription; arguments as `check_start`.
+def check_begin(start: StartAt, now: float) -> Start:
+    """Return the protocol's start of a subscription.
+
+    Args:
+        start: as a program gives it.
+        now: seconds since 1970.
 
     Raises:
         CallerError: as `check_start`, or a datetime lies in the future.
     """
-    return _not_ahead(check_start(start), time.time(), "start")
+    return _not_ahead(check_start(start), now, "start")
 
 
 def check_stop(stop: StartAt | None) -> Start:

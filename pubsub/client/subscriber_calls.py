@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC
 from collections.abc import Iterator
 from typing import Unpack
@@ -47,7 +48,7 @@ class SubscriberCalls(TopicOperations, ABC):
             CallerError: the start is not allowed, such as a bare number or a time in the future; nothing was sent.
             StartGone: no server holds the message at the start. The next call names another start.
         """
-        begins = None if start is None else check_begin(start)
+        begins = None if start is None else check_begin(start, time.time())
         self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
@@ -74,7 +75,7 @@ class SubscriberCalls(TopicOperations, ABC):
             Unavailable: no answer came in time. The client continues this seek, also after a restart.
             PubsubError: otherwise as `subscribe`.
         """
-        begins = check_begin(start)
+        begins = check_begin(start, time.time())
         self._look_back.check_held(topic, begins)
         return self._run(self._calls.subscribing.seek(topic, begins, timeout))
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 from pubsub.client.requests import NoAnswer, Proxies
 from pubsub.client.topic_settings import (
     UPGRADE,
+    SettingTexts,
     TopicSettings,
+    all_settings,
     ask,
     check_settings,
     parse_settings,
@@ -134,8 +136,8 @@ class TopicCalls:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def create(self, topic: str, keep: str | None, drop: str | None, expire: str | None) -> TopicSettings:
-        values = {"keep": keep, "drop": drop, "expire": expire}
+    def create(self, topic: str, given: SettingTexts) -> TopicSettings:
+        values = all_settings(given, "create_topic")
         check_creation(topic, values)
         with proxies_of(self._session) as proxies:
             return create(proxies, self._session.name, topic, values)[0]

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.topic_objects import Purged
-from pubsub.client.topic_settings import TopicSettings
+from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 
 class TopicOperations(ServiceCalls):
     """Calls about whole topics, for operators."""
 
-    def create_topic(
-        self, topic: str, *, keep: str | None = None, drop: str | None = None, expire: str | None = None
-    ) -> TopicSettings:
+    def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic, and return its settings when every proxy that answers knows it.
 
         Args:
             topic: as for `put`.
-            keep, drop, expire: as for `configure`; None: the default.
+            values: `keep`, `drop` and `expire` as for `configure`; None: the default.
 
         Raises:
             InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.
             NotNow: the topic exists with other settings. With the same settings the call succeeds.
             NotAllowed, KeyRefused, Unavailable, Refused: as `configure`.
         """
-        return self._topic_objects.create(topic, keep, drop, expire)
+        return self._topic_objects.create(topic, values)
 
     def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete the stored messages of a topic that every subscriber has acknowledged, and return their number.

@@ -110,6 +110,18 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
             raise CallerError(f"{name} is {error}; not {str(value)[:60]!r}") from None
 
 
+def all_settings(given: SettingTexts, call: str) -> dict[str, str | None]:
+    """Return the text of each setting; None for one that is not given.
+
+    Raises:
+        TypeError: as Python raises it for a keyword argument that the call does not have.
+    """
+    values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
+    if unknown := sorted(values.keys() - set(SETTINGS)):
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    return values
+
+
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     """Return the settings of a topic; the defaults if it does not exist."""
     status = ask(proxies, Settings(sender, topic))
@@ -210,9 +222,7 @@ class SettingsCalls:
             return read_settings(proxies, self._session.name, topic)
 
     def configure(self, topic: str, given: SettingTexts, base: str | None) -> TopicSettings:
-        values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
-        if unknown := sorted(values.keys() - set(SETTINGS)):
-            raise TypeError(f"configure() got an unexpected keyword argument {unknown[0]!r}")
+        values = all_settings(given, "configure")
         check_settings(topic, values)
         with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)

@@ -10,7 +10,6 @@ all tables become equal. Two tables with one digest have the same rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from pubsub.errors import DecodeError
@@ -123,6 +122,8 @@ class PatternTable:
             self._count(row, 1)
 
     def _count(self, row: PatternRow, sign: int) -> None:
+        from hashlib import blake2b  # noqa: PLC0415  a command of a client needs no digest
+
         self._sum ^= int.from_bytes(blake2b(row.line().encode("ascii"), digest_size=8).digest(), "big")
         if not row.on:
             return

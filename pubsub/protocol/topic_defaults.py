@@ -12,7 +12,6 @@ All servers of a cluster need the same rules, because a topic moves between them
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from pubsub.errors import InvalidName
@@ -128,4 +127,6 @@ def source(own: Iterable[str], match: str) -> str:
 
 def digest(rules: Sequence[TopicDefault]) -> str:
     """Return 16 hex digits that are equal for equal rules; "" for none."""
+    from hashlib import sha256  # noqa: PLC0415  a command of a client needs no digest
+
     return sha256("\n".join(map(str, rules)).encode("ascii")).hexdigest()[:16] if rules else ""

@@ -46,6 +46,8 @@ def test_a_topic_is_created_with_an_expiry(client: Client, topic: str) -> None:
     assert client.create_topic(topic, expire="1h") == made
     with pytest.raises(NotNow, match="exists with keep=none drop=never expire=1h;"):
         client.create_topic(topic, expire="2h")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'expires'"):
+        client.create_topic(topic, expires="2h")  # type: ignore[call-arg]
 
 
 def test_a_topic_made_by_a_put_exists_with_the_defaults(client: Client, topic: str) -> None:

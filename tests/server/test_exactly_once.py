@@ -98,6 +98,7 @@ class History(RuleBasedStateMachine):
             low = max(index + 1, low)
         elif kind == "stamp":
             start = stamp = records[index][0]
+            low = max(low, 1 + next(place for place, (its, _) in enumerate(records) if its >= stamp))
         mine, number = self.subscriber(who, topic), self.next()
         answer = self.stage.ask(Subscribe(who, topic, number, 1, start=start))
         if kind == "record" and index + 1 < low:

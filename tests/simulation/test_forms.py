@@ -13,7 +13,7 @@ from tests.simulation.breakages.table import BREAKAGES, broken
 from tests.simulation.fate import Fate, draw, forms, pair
 from tests.simulation.simulation import Result, simulate
 
-SEEDS = 24
+SEEDS = 36
 TRIES_MAX = 40
 
 CAUGHT = [title for title in BREAKAGES if title.startswith(FORM)]

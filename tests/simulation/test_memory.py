@@ -74,6 +74,8 @@ def test_every_part_left_out_of_the_comparison_exists(server: ServerNode) -> Non
         core.staging,
         core.proxies,
         core.contested,
+        core.delays,
+        topic_of(server).delayed,
     ]
     assert {type(one).__name__ for one in objects} == MEMORY_ONLY.keys()
     for one in objects:

@@ -89,6 +89,7 @@ CAUGHT: Final[dict[str, dict[str, tuple[int, str]]]] = {
     },
     "families": {
         "all": (20, "lost"),
+        "every": (108_502, "lost"),
         "ask": (1802, "lost"),
         "enter": (10, "lost"),
         "since": (1, "lost"),

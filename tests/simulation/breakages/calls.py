@@ -63,9 +63,9 @@ def _(stack: contextlib.ExitStack) -> None:
     service = pubsub.client.flows.serving._Service
     settles = service.settles
 
-    def without(self: Any, sub: Any, taking: Any, message: Any) -> bool:
+    def without(self: Any, attempt: Any) -> bool:
         with mock.patch.object(core, "read_request", lambda found: replace(original(found), deadline=None)):
-            return settles(self, sub, taking, message)
+            return settles(self, attempt)
 
     substitute(stack, service, "settles", without)
 
@@ -92,8 +92,8 @@ def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, admission, "_workers", lambda topic: iter(["nobody"]))
     put = admission.Admission.put
 
-    def taking(self: Any, topic: Any, publisher: Any, request: Any) -> str:
-        rejection = put(self, topic, publisher, request)
+    def taking(self: Any, *about: Any) -> str:
+        rejection = put(self, *about)
         return "" if rejection == "no_worker" else rejection
 
     substitute(stack, admission.Admission, "put", taking)

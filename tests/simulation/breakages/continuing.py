@@ -178,11 +178,11 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("a new directory begins at the end")
 def _(stack: contextlib.ExitStack) -> None:
     subscribing = pubsub.client.flows.subscribing.Subscribing
-    original = subscribing._begins_at_the_end
+    original = subscribing._continues_nothing
     substitute(
         stack,
         subscribing,
-        "_begins_at_the_end",
+        "_continues_nothing",
         staticmethod(lambda sub, *, known: not known or original(sub, known=known)),
     )
 
@@ -190,13 +190,13 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("who has left continues")
 def _(stack: contextlib.ExitStack) -> None:
     subscribing = pubsub.client.flows.subscribing.Subscribing
-    substitute(stack, subscribing, "_begins_at_the_end", staticmethod(lambda sub, *, known: False))
+    substitute(stack, subscribing, "_continues_nothing", staticmethod(lambda sub, *, known: False))
 
 
 @breakage("who is superseded begins at the end")
 def _(stack: contextlib.ExitStack) -> None:
     subscribing = pubsub.client.flows.subscribing.Subscribing
-    substitute(stack, subscribing, "_begins_at_the_end", staticmethod(lambda sub, *, known: known))
+    substitute(stack, subscribing, "_continues_nothing", staticmethod(lambda sub, *, known: known))
 
 
 @breakage("intent to begin at the end not stored")

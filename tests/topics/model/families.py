@@ -27,6 +27,7 @@ EVERYTHING: Final = all_but(LOOKING_BACK)
 
 RULES: Final = {
     "all": "T21: a pattern, or its end, counts when every configured proxy has it on its disk",
+    "every": "T21: a majority of the proxies is not enough, because one of them may lose its file",
     "ask": "T20: a server lets go of records only after enough proxies have shown that it knows their patterns",
     "enter": "T20: it first makes an entry for each pattern that matches, with all spans of the history",
     "since": "T20, T22: an entry, and a join, begin at the pattern's stamp less the skew",

@@ -125,7 +125,9 @@ class Subscriber:
         stamp = send("pattern", (self.name, pattern), wish.number, wish.on, wish.stamp, at=proxy)
         if stamp is not None:
             wish.have[proxy] = stamp
-            if len(wish.have) == count or not self.world.rules["all"]:
+            rules = self.world.rules
+            enough = count if rules["every"] else count // 2 + 1
+            if len(wish.have) >= (enough if rules["all"] else 1):
                 wish.answered = self.world.now()
 
     def _leave(self, send: Send) -> None:
