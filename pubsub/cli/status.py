@@ -62,7 +62,8 @@ def status(
         tables = [_topics(found), *([last_known(silent)] if silent else [])]
         waiting = [topic for topic in found["topics"] if topic.get("delayed")]
         tables += [*([_kept(configured)] if configured else []), *([_delayed(waiting)] if waiting else [])]
-        tables.append(_subscribers(found))
+        held = [topic for topic in found["topics"] if topic.get("throttled")]
+        tables += [*([_throttled(held)] if held else []), _subscribers(found)]
         console.print_table(_proxies(found), _servers(found), *more, *tables)
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
@@ -209,6 +210,14 @@ def _delayed(topics: list[dict[str, Any]]) -> Any:
     for topic in topics:
         size, late = console.size(topic["delayed_bytes"]), _age(topic["overdue_seconds"])
         table.add_row(topic["topic"], f"{topic['delayed']:,}", size, late)
+    return table
+
+
+def _throttled(topics: list[dict[str, Any]]) -> Any:
+    table = console.table("topic", "rate", "bytes", "puts", "waited", title="Topics with throttled puts")
+    for topic in topics:
+        puts, waited = f"{topic['throttled']:,}", _age(topic["throttled_seconds"])
+        table.add_row(topic["topic"], topic["rate_limit"], topic["bytes_limit"], puts, waited)
     return table
 
 

@@ -116,6 +116,7 @@ def test_publishers_are_limited(tmp_path: Path) -> None:
     lines += ["pubsub topic show orders", "pubsub status --json"]
     found = typed(tmp_path, lines, "cluster")
     assert "orders: keep=none drop=never rate=5/s bytes=1MiB/s (version " in found
+    assert "Topics with throttled puts" in found
     assert re.search(r'"throttled": [1-9]', found), "the put after the fifty lines waited"
     assert "orders: keep=none drop=never (version " in found
 
