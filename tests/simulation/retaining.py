@@ -26,11 +26,11 @@ from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep import retention as upkeep
 from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.fate import Fate
 
 if TYPE_CHECKING:
     from pubsub.server.upkeep.retention import Retention
     from tests.simulation.cast import Cast
-    from tests.simulation.fate import Fate
     from tests.simulation.history import History
 
 DEFAULTED = 0.15
