@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.client.core.changes import Change, Taken
 from pubsub.client.core.expired import separated
 from pubsub.client.core.message import RunSlice
@@ -44,10 +45,12 @@ class Taking:
     size: int
     expired: list[RunSlice] = field(default_factory=list)
 
-    def pass_expired(self, now: int) -> None:
-        """Pass over the records with a time to live that has ended at `now` (microseconds since 1970)."""
-        if any(piece.run.headers for piece in self.pieces):
-            self.pieces, self.expired = separated(self.pieces, now)
+    def pass_expired(self, wall: float) -> None:
+        """Pass over the records with a time to live that has ended at `wall` (seconds since 1970)."""
+        for piece in self.pieces:
+            if piece.run.headers:
+                self.pieces, self.expired = separated(self.pieces, int(wall * MICROSECONDS))
+                break
 
     def change(self, topic: str) -> list[Change]:
         return [] if self.position is None else [Taken(topic, self.position, self.counters)]

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Final
 from zlib import crc32
 
-from pubsub.base.clock import MICROSECONDS
 from pubsub.client.core.changes import Change, Confirmed, DeadLettered, Intended, Taken
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.cursor import Cursor
@@ -324,7 +323,7 @@ class Subscription:
         """
         taking = self.prefetch.take(records_max, self.cursor.taken)
         if isinstance(taking, Taking):
-            taking.pass_expired(int(wall * MICROSECONDS))
+            taking.pass_expired(wall)
         return taking
 
     def took(self, taking: Taking) -> None:

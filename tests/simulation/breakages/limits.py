@@ -38,12 +38,12 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("messages expire early")
 def _(stack: contextlib.ExitStack) -> None:
     original = Taking.pass_expired
-    substitute(stack, Taking, "pass_expired", lambda self, now: original(self, now + 1_000_000))
+    substitute(stack, Taking, "pass_expired", lambda self, wall: original(self, wall + 1.0))
 
 
 @breakage("no message expires")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, Taking, "pass_expired", lambda self, now: None)
+    substitute(stack, Taking, "pass_expired", lambda self, wall: None)
 
 
 @breakage("an expired message takes the next one along")
