@@ -60,10 +60,10 @@ def status(
         silent = unknown_topics(found["topics"])
         configured = [topic for topic in found["topics"] if topic["kept_bytes"] is not None]
         tables = [_topics(found), *([last_known(silent)] if silent else [])]
-        waiting = [topic for topic in found["topics"] if topic.get("delayed")]
-        tables += [*([_kept(configured)] if configured else []), *([_delayed(waiting)] if waiting else [])]
-        held = [topic for topic in found["topics"] if topic.get("throttled")]
-        tables += [*([_throttled(held)] if held else []), _subscribers(found)]
+        tables += [_kept(configured)] if configured else []
+        for name, shown in (("delayed", _delayed), ("throttled", _throttled)):
+            tables += [shown(some)] if (some := [topic for topic in found["topics"] if topic.get(name)]) else []
+        tables.append(_subscribers(found))
         console.print_table(_proxies(found), _servers(found), *more, *tables)
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
