@@ -63,8 +63,7 @@ def status(
         tables += [_kept(configured)] if configured else []
         for name, shown in (("delayed", _delayed), ("throttled", _throttled)):
             tables += [shown(some)] if (some := [topic for topic in found["topics"] if topic.get(name)]) else []
-        tables.append(_subscribers(found))
-        console.print_table(_proxies(found), _servers(found), *more, *tables)
+        console.print_table(_proxies(found), _servers(found), *more, *tables, _subscribers(found))
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
                 typer.echo(f"{kind}: {text}")
