@@ -26,7 +26,7 @@ def test_a_topic_is_created_once_and_refused_with_other_settings(gateway: Gatewa
     other = gateway.ask("PUT", "/topics/made")
     assert other.status_code == 409
     assert "topic made exists with keep=7d drop=never" in other.json()["detail"]
-    assert gateway.ask("PUT", "/topics/plain").status_code == 201
+    assert gateway.ask("PUT", "/topics/made-without-settings").status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,11 @@ class Split:
     def heal(self) -> None:
         self._stop()
         self._start([self.addresses, self.addresses])
+        until(lambda: self._holders() == 1, "one server has the topic of both")
         until(lambda: self._logs(0) == self._logs(1), "both proxies know one holder")
+
+    def _holders(self) -> int:
+        return sum("t" in server.core.state.topics for server, _ in self._servers)
 
     def _logs(self, side: int) -> str:
         with suppress(Unavailable):
