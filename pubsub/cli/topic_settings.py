@@ -1,4 +1,4 @@
-"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept."""
+"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept, and how much is put a second."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError
 from pubsub.protocol.topic_settings import (
+    BYTES_FORM,
     DROP_FORM,
     EXPIRE_FORM,
     KEEP_FORM,
     LATEST,
+    RATE_FORM,
     SETTINGS,
     TOMBSTONES_FORM,
     parse_keep,
@@ -39,8 +41,8 @@ def set_settings(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE…",
-            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}; tombstones={TOMBSTONES_FORM}."
-            " An empty value is the default.",
+            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}; tombstones={TOMBSTONES_FORM}; "
+            f"rate={RATE_FORM}; bytes={BYTES_FORM}. An empty value is the default.",
         ),
     ],
     base: Annotated[
@@ -51,7 +53,7 @@ def set_settings(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set how much of a topic stays beyond the messages that subscribers need.
+    """Set how much of a topic stays beyond the messages that subscribers need, and how much is put in a second.
 
     A topic that does not exist is created. Deleted messages do not come back, so a change that can delete some asks
     first. The key needs the right to operate.

@@ -161,6 +161,8 @@ class SubscriberCalls(TopicOperations, ABC):
             drop: beyond what a message goes although a subscriber has not acknowledged it: `never`, an age or bytes.
                 The subscriber gets `DataLoss`. It takes nothing that `keep` still keeps.
             expire: the age beyond which a message is not delivered any more: `never`, or an age. It is no loss.
+            rate: the most messages that clients put in a second: `none`, or `1000/s`. A put beyond it waits.
+            bytes: the most bytes that clients put in a second: `none`, or `5MiB/s`.
             base: change these settings only if they have this version; None: the present ones.
             tombstones: with `keep=latest`, how long an empty message, which deletes its key, stays; at least `1h`.
 

@@ -28,6 +28,10 @@ _OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named
 """Refusals by proxies and servers that do not know these requests."""
 
 
+_USUAL: Final = {"expire": "never", "tombstones": "1d", "rate": "none", "bytes": "none"}
+"""The settings that few topics have, with their usual values."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """The settings of a topic (docs/how-to/keep-messages.md).
@@ -45,6 +49,8 @@ class TopicSettings:
         own: by setting, the topic's own value; "" where a default holds.
         expire: the age beyond which a message is not delivered any more. After a conflict as `keep`.
         tombstones: with `keep=latest`, how long the deletion of a key stays, at least `1h`; `1d` by default.
+        rate, bytes: the most messages, and the most bytes, that clients put in a second
+            (docs/how-to/limit-publishers.md).
     """
 
     topic: str
@@ -56,11 +62,13 @@ class TopicSettings:
     own: Mapping[str, str] = field(default_factory=dict)
     expire: str = "never"
     tombstones: str = "1d"
+    rate: str = "none"
+    bytes: str = "none"
 
     def __str__(self) -> str:
-        more = "" if self.expire == "never" else f" expire={self.expire}"
-        more += f" tombstones={self.tombstones}" if "latest" in self.keep.split(OR) else ""
-        return f"keep={self.keep} drop={self.drop}{more}"
+        rarely = _USUAL | {"tombstones": "" if "latest" in self.keep.split(OR) else self.tombstones}
+        more = [f" {name}={value}" for name, usual in rarely.items() if (value := getattr(self, name)) != usual]
+        return f"keep={self.keep} drop={self.drop}{''.join(more)}"
 
 
 class SettingTexts(TypedDict, total=False):
@@ -70,6 +78,8 @@ class SettingTexts(TypedDict, total=False):
     drop: str | None
     expire: str | None
     tombstones: str | None
+    rate: str | None
+    bytes: str | None
 
 
 class OtherSettings(NotNow):
@@ -196,8 +206,9 @@ def parse_settings(topic: str, status: Status) -> TopicSettings:
         sources = {name: source(texts, match if name in PATTERNED else "") for name, texts in facts["own"].items()}
         own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
         own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
-        keep, drop, expire, tombstones = (OR.join(facts[name]) for name in SETTINGS)
-        return TopicSettings(topic, keep, drop, version, conflict, sources, own, expire, tombstones)
+        keep, drop = OR.join(facts["keep"]), OR.join(facts["drop"])
+        rest = {name: OR.join(facts.get(name, [usual])) for name, usual in _USUAL.items()}
+        return TopicSettings(topic, keep, drop, version, conflict, sources, own, **rest)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None

@@ -80,7 +80,8 @@ def _put() -> dict[str, Any]:
     moment = _query(
         "deliver_at", "In place of delay, the time of the delivery.", {"type": "string", "format": "date-time"}
     )
-    parameters = key, message_key, header, delay, moment
+    ttl = _query("ttl", "Seconds after which subscribers pass the messages over [never].", {"type": "number"})
+    parameters = key, message_key, header, delay, moment, ttl
     return _operation("putMessages", "Put messages.", answers, *parameters, requestBody=bodies)
 
 

@@ -386,6 +386,8 @@ class Status:
     """To WHOLE: servers with other defaults of topics' settings than the one that asks, separated by commas."""
     clock: Number = 0
     """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
+    after: Number = 0
+    """With BUSY, to PUT above a quota: milliseconds until the row after `last` may be sent again; 0: not known."""
     body: Contents = b""
     """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. A
     line follows for each subscriber with topics that match its patterns and that it may not get. To PERIODIC: the

@@ -7,6 +7,10 @@
     tombstones  with keep=latest: how long the deletion of a key stays, at least an hour
     expire  the age beyond which a message is not delivered any more, though it may be stored
             never | an age
+    rate    the most messages that clients put in a second
+            none | a number, such as 1000/s
+    bytes   the most bytes that clients put in a second
+            none | a number of bytes, such as 5MiB/s
 
 Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days. With an
 empty text the topic has no value of its own, and the default of its server holds (`protocol.topic_defaults`).
@@ -34,7 +38,7 @@ _RECORDS: Final = re.compile(r"([0-9]{1,18}) ?records?")
 TEXT_MAX: Final = 200
 """Most characters of one setting."""
 
-SETTINGS: Final = ("keep", "drop", "expire", "tombstones")
+SETTINGS: Final = ("keep", "drop", "expire", "tombstones", "rate", "bytes")
 """The names of the settings."""
 
 NOT_SOLE_OWNER: Final = "not sole owner"
@@ -46,13 +50,15 @@ CLOCK_AHEAD: Final = "clock ahead of the proxies, or not compared yet"
 OTHER_DEFAULTS: Final = "other defaults at"
 """Begin of such a reason: these servers have other defaults, so that no default lets a record go."""
 
-PATTERNED: Final = ("keep", "drop", "expire")
+PATTERNED: Final = ("keep", "drop", "expire", "rate", "bytes")
 """The settings that a server's default by pattern may have."""
 
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
 
 KEEP_FORM: Final = "none, ever, latest, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+RATE_FORM: Final = "none, or messages a second such as 1000/s"
+BYTES_FORM: Final = "none, or bytes a second such as 5MiB/s"
 EXPIRE_FORM: Final = "never, or an age such as 1h"
 TOMBSTONES_FORM: Final = "an age such as 1d, at least 1h"
 DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
@@ -138,6 +144,25 @@ def parse_expire(text: str) -> Amount:
     return found
 
 
+def parse_rate(text: str) -> Amount:
+    """Parse the text of `rate`: the amount has only records. Raises ValueError as `parse_keep` does."""
+    return _a_second(text, "records", " records", RATE_FORM)
+
+
+def parse_bytes(text: str) -> Amount:
+    """Parse the text of `bytes`: the amount has only a size. Raises ValueError as `parse_keep` does."""
+    return _a_second(text, "size", "", BYTES_FORM)
+
+
+def _a_second(text: str, part: str, unit: str, form: str) -> Amount:
+    if text in {"none", ""}:
+        return EVER
+    name, number = _part(text.removesuffix("/s").strip() + unit) if text.endswith("/s") else ("", 0)
+    if name != part or not 0 < number <= NUMBER_MAX:
+        raise ValueError(form)
+    return Amount(size=number) if part == "size" else Amount(records=number)
+
+
 def _parse(text: str, form: str, *, records: bool) -> Amount:
     found: dict[str, int] = {}
     for part in text[: TEXT_MAX + 1].split(","):
@@ -168,6 +193,11 @@ def format_drop(amount: Amount) -> str:
     return "never" if amount == EVER else _format(amount)
 
 
+def format_rate(amount: Amount) -> str:
+    """Format a value of `rate` or `bytes`."""
+    return "none" if amount == EVER else f"{_format(amount).removesuffix(' records')}/s"
+
+
 def _format(amount: Amount) -> str:
     parts = []
     if amount.age is not None:
@@ -190,17 +220,24 @@ PARSERS: Final[Mapping[str, Callable[[str], Amount]]] = {
     "drop": parse_drop,
     "expire": parse_expire,
     "tombstones": parse_tombstones,
+    "rate": parse_rate,
+    "bytes": parse_bytes,
 }
 """By setting: parses its text, or raises ValueError with the form."""
 
 
 class Values(NamedTuple):
-    """A topic's own values; None where a default holds."""
+    """A topic's own values, in the order of SETTINGS; None where a default holds.
+
+    `throughput` is the setting `bytes`.
+    """
 
     keep: Amount | None = None
     drop: Amount | None = None
     expire: Amount | None = None
     tombstones: Amount | None = None
+    rate: Amount | None = None
+    throughput: Amount | None = None
 
 
 def own_value(text: str, parse: Callable[[str], Amount]) -> Amount | None:
@@ -237,7 +274,8 @@ class SettingsInForce:
 
 
 def encode_settings(values: dict[str, str]) -> bytes:
-    """Return the body of CONFIGURE: the texts of the settings by name."""
+    """Return the body of CONFIGURE: the texts of the settings by name. A server takes a missing one as empty."""
+    values = {name: text for name, text in values.items() if text}
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
@@ -261,4 +299,4 @@ def decode_settings(body: bytes) -> Values:
             found[name] = own_value(values.get(name, ""), parse)
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    return Values(**found)
+    return Values(*found.values())

@@ -125,6 +125,16 @@ def test_messages_are_delayed(tmp_path: Path) -> None:
     assert "Topics with delayed messages" in found
 
 
+def test_publishers_are_limited(tmp_path: Path) -> None:
+    lines = [line for line in commands("limit-publishers.md") if not line.startswith("pubsub down")]
+    lines += ["pubsub topic show orders", "pubsub status --json"]
+    found = typed(tmp_path, lines, "cluster")
+    assert "orders: keep=none drop=never rate=5/s bytes=1MiB/s (version " in found
+    assert "Topics with throttled puts" in found
+    assert re.search(r'"throttled": [1-9]', found), "the put after the fifty lines waited"
+    assert "orders: keep=none drop=never (version " in found
+
+
 def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
     text = (PAGES / "manage-topics.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

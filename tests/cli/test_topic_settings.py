@@ -80,6 +80,8 @@ def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: s
         "sources": {},
         "expire": "never",
         "tombstones": "1d",
+        "rate": "none",
+        "bytes": "none",
     }
     assert shown(command, topic) == defaults
 

@@ -33,7 +33,7 @@ def put(gateway: Gateway, topic: str, **values: str) -> dict[str, Any]:
 def test_a_topic_that_does_not_exist_has_the_defaults_and_asking_creates_none(gateway: Gateway) -> None:
     answer = gateway.ask("GET", "/topics/none/settings")
     defaults = {"topic": "none", "keep": "none", "drop": "never", "version": "", "conflict": False}
-    defaults |= {"sources": {}, "own": {}, "expire": "never", "tombstones": "1d"}
+    defaults |= {"sources": {}, "own": {}, "expire": "never", "tombstones": "1d", "rate": "none", "bytes": "none"}
     assert (answer.json(), answer.headers["etag"]) == (defaults, '""')
     assert gateway.ask("GET", "/topics/none").status_code == 404
 

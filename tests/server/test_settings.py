@@ -46,8 +46,16 @@ def put_each(stage: Stage, first: int, last: int, seconds: float = 1.0, body: by
 
 
 def test_settings_of_a_topic_that_is_not_held_are_the_defaults_and_asking_creates_nothing(stage: Stage) -> None:
-    values = {"keep": ["none"], "drop": ["never"], "expire": ["never"], "tombstones": ["1d"], "match": ""}
-    values["own"] = {"keep": [""], "drop": [""], "expire": [""], "tombstones": [""]}
+    values = {
+        "keep": ["none"],
+        "drop": ["never"],
+        "expire": ["never"],
+        "tombstones": ["1d"],
+        "rate": ["none"],
+        "bytes": ["none"],
+        "match": "",
+    }
+    values["own"] = {name: [""] for name in ("keep", "drop", "expire", "tombstones", "rate", "bytes")}
     assert in_force(stage) == {"version": "", "stamp": 0, "conflict": False, **values}
     assert "t" not in stage.core.state.topics
 

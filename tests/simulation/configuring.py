@@ -31,6 +31,7 @@ from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.retention import Retention
 from tests.simulation.history import ACKED, History
+from tests.simulation.limiting import quota
 from tests.simulation.purged import judge_shown, read_all
 from tests.simulation.retaining import Retaining, in_force
 from tests.simulation.tasks import Task
@@ -166,6 +167,8 @@ class Configurer(Task):
         values = {"keep": keep, "drop": drop}
         if self.world.fate.expires:
             values["expire"] = random.choice(EXPIRIES)
+        if self.world.fate.quotas:
+            values |= quota(random)
         expire = parse_expire(values["expire"]) if "expire" in values else None
         change = Change(version, self.topic, parse_keep(keep), parse_drop(drop), seen, expire)
         self.known.changes[version] = change

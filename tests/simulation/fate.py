@@ -54,7 +54,8 @@ class Fate:
             messages may be too old for delivery.
         latest: messages have keys, and topics keep the latest of each.
         seekers: clients that seek, each with a reader of the history of its topic.
-        delays: share of a client's puts with a due time.
+        delays: share of a client's puts with a due time; ttls: with a time to live.
+        quotas: the settings that are changed have quotas.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         families: clients that subscribe to a pattern of topics.
@@ -106,6 +107,8 @@ class Fate:
     iterates: bool = False
     families: int = 0
     delays: float = 0.0
+    ttls: float = 0.0
+    quotas: bool = False
     seekers: int = 0
 
 

@@ -14,6 +14,7 @@ from tests.simulation.breakages import (
     delays,
     expiry,
     family,
+    limits,
     purges,
     replay,
     retaining,
@@ -24,6 +25,8 @@ from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
+from tests.simulation.limiting import limited
+from tests.simulation.retaining import expired
 from tests.simulation.settings_runs import latest_families, latest_repeated, latest_split, settings_split
 
 
@@ -370,27 +373,6 @@ def defaults_moved(seed: int) -> Fate:
     )
 
 
-def expired(seed: int) -> Fate:
-    """Clients that are away for longer than messages are delivered."""
-    random = Random(f"expired {seed}")
-    return Fate(
-        servers=random.choice((1, 2)),
-        proxies=2,
-        clients=3,
-        topics=1,
-        seconds=8.0,
-        think=random.choice((0.02, 0.1)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=2,
-        expires=True,
-        tight=random.random() < 0.3,
-        faults=drawn_faults(
-            random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
-        ),
-    )
-
-
 def wrong_clock(seed: int) -> Fate:
     """A server on a host with a clock that is days ahead at some of its starts, and settings with ages."""
     random = Random(f"wrong clock {seed}")
@@ -436,5 +418,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
+    **dict.fromkeys(limits.breakage.breakages, limited),
 }
 """By the title of a breakage: the runs that show it."""

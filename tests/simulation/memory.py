@@ -57,6 +57,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "count_change": "the first commit after a start counts",
         "left": "of this life: proxies hear all that a store holds before they pass anything on to its next one",
         "newly_contested": "of this loop",
+        "quotas": "buckets are full after a start",
         "_next_topic": "at least what the store says: see `_at_least`",
         "_next_log": "at least what the store says: see `_at_least`",
         "next_watermark": "at least what the store says: see `_at_least`",

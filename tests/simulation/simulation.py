@@ -22,6 +22,7 @@ from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
+from tests.simulation.limiting import limiting, watched_limits
 from tests.simulation.limits import scarce, small
 from tests.simulation.looking import watched_starts
 from tests.simulation.nodes import ServerNode
@@ -61,7 +62,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families, limiting)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -110,6 +111,7 @@ class Simulation:
             often(cast.configured.retaining),
             expiring(cast.history),
             watched_starts(cast.history),
+            watched_limits(cast.history),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)

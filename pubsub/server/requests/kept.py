@@ -3,6 +3,8 @@
 A topic that no setting and no default concerns costs nothing here. Another one costs two lookups a log, without a body.
 
 * `keep`, `drop`, `expire`: the settings in force as text. After a conflict several values, joined by " or ".
+* `rate_limit`, `bytes_limit`: the settings `rate` and `bytes`.
+* `throttled`, `throttled_seconds`: puts that were put off because of them, and the time during which puts waited.
 * `settings_from`: by setting where its value is from; see `protocol.topic_defaults.source`.
 * `settings_conflict`: True if two servers merged the topic with different settings.
 * `keep_seconds`: the age beyond which `keep` lets a message go; null if no age does.
@@ -18,7 +20,7 @@ The four before the last are null, null, null and "" for a topic that no setting
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
@@ -32,11 +34,15 @@ from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic
 
+_NAMES: Final = {"rate": "rate_limit", "bytes": "bytes_limit"}
+"""Names in a report for settings with a name that a report has for something else."""
+
 
 def kept(state: State, topic: Topic, waits: Waiting) -> dict[str, Any]:
     """Return these facts of a topic. Its `waiting_bytes` have just been measured."""
     settings = topic.in_force
-    facts: dict[str, Any] = {name: OR.join(texts) for name, texts in settings.texts.items()}
+    facts: dict[str, Any] = {_NAMES.get(name, name): OR.join(texts) for name, texts in settings.texts.items()}
+    facts |= state.quotas.facts(topic)
     facts["settings_from"] = {
         name: source(texts, topic.policy.default.match) for name, texts in topic.settings.texts.items()
     }

@@ -5,7 +5,7 @@ The rules are those of docs/explanation/retention.md, T8, T10, T12 and T13; docs
 A version is the ID of the request that made it, so a request that two servers took made one version. A row carries the
 versions that it was made from. In a merge, the row that was made from the other one replaces it. Two rows without that
 relation are a conflict. Then both amounts stay, and a record goes only when each of them lets it go, because a deletion
-cannot be undone.
+cannot be undone. Of `rate` and `bytes` the newer value stays, since neither of them loses anything.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pubsub.protocol.topic_settings import (
     Values,
     format_drop,
     format_keep,
+    format_rate,
     format_tombstones,
 )
 from pubsub.server.topic.spans import LogId, Number
@@ -53,6 +54,8 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go. None as
             in `keep`.
         expire: amounts; a record is not delivered any more when each of them says so. None as in `keep`.
+        rate, throughput: the most records, and the most bytes, that are put in a second: one amount each. None as in
+            `keep`.
         conflict: True if a merge met different values; the next request ends it.
         tombstones: how long the deletion of a key stays in a topic that keeps the latest records (microseconds).
         dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
@@ -67,6 +70,8 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     dropped: bool = False
     expire: Amounts = (None,)
     tombstones: Number = TOMBSTONES
+    rate: Amounts = (None,)
+    throughput: Amounts = (None,)
 
     def made_from(self, version: str) -> bool:
         """Return True if these settings are this version, or were made from it."""
@@ -75,7 +80,10 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     def changed(self, version: str, stamp: int, values: Values) -> Settings:
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
-        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (values.keep,), (values.drop,), expire=(values.expire,))
+        made = Settings(
+            version, stamp, lineage[-LINEAGE_MAX:], (values.keep,), (values.drop,), expire=(values.expire,),
+            rate=(values.rate,), throughput=(values.throughput,),
+        )  # fmt: skip
         if values.tombstones is not None:
             made = replace(made, tombstones=values.tombstones.age or TOMBSTONES)
         return replace(made, dropped=self.dropped or made.drops)
@@ -117,12 +125,21 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
 
     def with_default(self, default: TopicDefault) -> Settings:
         """Return these settings with the server's default in place of each None."""
-        if not self.by_default and None not in self.expire:
+        if not self.by_default and None not in (*self.expire, *self.rate, *self.throughput):
             return self
         keep = dict.fromkeys(default.keep if one is None else one for one in self.keep)
         drop = dict.fromkeys(default.drop if one is None else one for one in self.drop)
         expire = dict.fromkeys(default.expire if one is None else one for one in self.expire)
-        return replace(self, keep=tuple(keep), drop=tuple(drop), expire=tuple(expire))
+        rate = dict.fromkeys(default.rate if one is None else one for one in self.rate)
+        size = dict.fromkeys(default.throughput if one is None else one for one in self.throughput)
+        amounts = map(tuple, (keep, drop, expire, rate, size))
+        return replace(self, **dict(zip(("keep", "drop", "expire", "rate", "throughput"), amounts, strict=True)))
+
+    @property
+    def quota(self) -> tuple[int | None, int | None]:
+        """The most records, and the most bytes, that are put in a second; None: no limit. Of settings in force."""
+        (rate,), (throughput,) = self.rate, self.throughput
+        return None if rate is None else rate.records, None if throughput is None else throughput.size
 
     @property
     def texts(self) -> dict[str, list[str]]:
@@ -132,6 +149,8 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
             "drop": ["" if one is None else format_drop(one) for one in self.drop],
             "expire": ["" if one is None else format_drop(one) for one in self.expire],
             "tombstones": ["" if self.tombstones == TOMBSTONES else format_tombstones(self.tombstones)],
+            "rate": ["" if one is None else format_rate(one) for one in self.rate],
+            "bytes": ["" if one is None else format_rate(one) for one in self.throughput],
         }
 
     def body(self, default: TopicDefault) -> bytes:
@@ -145,7 +164,7 @@ DEFAULTS: Final = Settings()
 LETTERS: Final = Settings(keep=(Amount(age=14 * 24 * 3600 * 1_000_000),))
 """Settings of a new topic of dead letters, which needs no subscriber: each letter stays for 14 days after its put."""
 
-BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,), expire=(EVER,))
+BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,), expire=(EVER,), rate=(EVER,), throughput=(EVER,))
 """The values in force of a topic without settings at a server without a default for it."""
 
 
@@ -170,13 +189,17 @@ def merged(mine: Settings, its: Settings) -> Settings:
         tuple(lineage)[-LINEAGE_MAX:],
         _both(mine.keep, its.keep),
         _both(mine.drop, its.drop),
-        (mine.keep, mine.drop, mine.expire, mine.tombstones) != (its.keep, its.drop, its.expire, its.tombstones)
-        or mine.conflict
-        or its.conflict,
+        _amounts(mine) != _amounts(its) or mine.conflict or its.conflict,
         dropped,
         _both(mine.expire, its.expire),
         max(mine.tombstones, its.tombstones),
+        newer.rate,
+        newer.throughput,
     )
+
+
+def _amounts(settings: Settings) -> tuple[Amounts | Number, ...]:
+    return settings.keep, settings.drop, settings.expire, settings.tombstones, settings.rate, settings.throughput
 
 
 def _both(mine: Iterable[Amount | None], its: Iterable[Amount | None]) -> tuple[Amount | None, ...]:

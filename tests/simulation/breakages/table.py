@@ -16,6 +16,7 @@ from tests.simulation.breakages import (
     family,
     forms,
     groups,
+    limits,
     messenger,
     moves,
     ownership,
@@ -54,6 +55,7 @@ ROOMS = (
     retries,
     purges,
     family,
+    limits,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
