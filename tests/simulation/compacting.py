@@ -77,10 +77,10 @@ def keyed(known: Compacted) -> Iterator[None]:
         return put(self, topic, body, key or (b"" if topic[0] == "$" else key_of(body)), *more)
 
     def keyed_put_many(
-        self: Any, topic: str, bodies: Any, timeout: Any, transaction: Any, wait: bool, keys: Any = (), **more: Any
+        self: Any, topic: str, bodies: Any, timeout: Any, transaction: Any, wait: bool, *more: Any, **named: Any
     ) -> Any:
-        keys = keys or ([] if topic[0] == "$" else [key_of(body) for body in bodies])
-        return put_many(self, topic, bodies, timeout, transaction, wait, keys, **more)
+        keys = (more and more[0]) or ([] if topic[0] == "$" else [key_of(body) for body in bodies])
+        return put_many(self, topic, bodies, timeout, transaction, wait, keys, *more[1:], **named)
 
     def seen_remove(self: Thinning, batch: Batch, gone: Iterable[int]) -> None:
         indexes = list(gone)
