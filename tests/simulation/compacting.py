@@ -150,12 +150,14 @@ def _judge(known: Compacted, configured: Configured, server: Server, topic: Topi
     now, then = _fold(shown), {key: body for key, body in _fold(ever).items() if key not in unsure}
     if now != then:
         history.violate(f"compaction changed the latest of {topic.name} at {server.name}: {now}, and it was {then}")
-    for record in before:
+    # The record that superseded it may be purged.
+    for record in before if not history.purges.of(topic.name, unread=False) else ():
         ends = any(one.key == record.key and deletes(one.body.encode()) for one in before)
         if not ends and not any(one.key == record.key for one in ever):
             history.violate(f"the last record of {record.key!r} in {topic.name} went: {record}")
     changes = [change for change in configured.changes.values() if change.topic == topic.name]
     since = min((change.answered_at for change in changes if change.answered), default=float("inf"))
+    since = max(since, history.purges.last(topic.name, unread=False))
     bodies = {record.body for record in (*stored.values(), *removed.values())}
     if all(change.keep == LATEST for change in changes):
         for put in history.states((ACKED,)):

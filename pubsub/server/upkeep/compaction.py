@@ -104,6 +104,12 @@ class Compaction:
         if self._pass is not None and self._pass.topic.name == name:
             self._end()
 
+    def begin_anew(self, name: str, now: float) -> None:
+        """End the pass of a topic, because a log of its history is gone, and make the topic due again."""
+        if self._pass is not None and self._pass.topic.name == name:
+            self._push(name, now + LOOK_SECONDS)
+            self._end()
+
     def pause(self, until: float) -> None:
         """Wait before the next round, because the loop was undone. The topic of the pass is another object now."""
         self._next_at = max(self._next_at, until)

@@ -393,6 +393,8 @@ class Retention:
                     low, taken, freed = _piece(self._state.reader, log, place, batches, size)
                     batches, size = batches - taken, size - freed
                     out += self._trimmed(topic, log, low)
+                    if log_id not in topic.logs:
+                        self.compaction.begin_anew(name, now)
             except StoreDamaged:
                 self._state.found_damaged(topic)
                 self._allowed.popleft()
