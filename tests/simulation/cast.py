@@ -13,6 +13,7 @@ from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
 from tests.simulation.history import History
+from tests.simulation.lettering import Letters
 from tests.simulation.looking import Looker
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
@@ -20,6 +21,7 @@ from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.purging import Purger
 from tests.simulation.replicas import Replica
 from tests.simulation.seeking import Seeker
+from tests.simulation.table_reading import TableReader
 from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin
@@ -68,6 +70,8 @@ class Cast:
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()
         self.families = self._families()
+        self.tables = self._tables()
+        self.letters = Letters()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -161,6 +165,14 @@ class Cast:
             found.append(Family(self.world, host, order, self.history, lambda: self.servers, power_safe=safe))
         return found
 
+    def _tables(self) -> list[TableReader]:
+        found = []
+        for n in range(1, self.fate.tables + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"b{n}", 0.0), tuple(proxy.name for proxy in self.proxies)
+            found.append(TableReader(self.world, host, proxies, self.history, topic))
+        return found
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -172,12 +184,12 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker | TableReader]:
         """All processes outside the service."""
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers, *self.families,
+            *self.lookers, *self.families, *self.tables,
         ]  # fmt: skip
 
     @property

@@ -28,6 +28,7 @@ def _without(fate: Fate, faults: frozenset[str] | set[str]) -> None:
 def _latest(fate: Fate, random: Random) -> None:
     fate.configurers = fate.configurers or random.choice((1, 2))
     fate.latest, fate.drops, fate.tight = True, False, False
+    fate.tables = random.choice((0, 1))
 
 
 def _delays(fate: Fate, random: Random) -> None:
@@ -72,11 +73,24 @@ def _retries(fate: Fate, random: Random) -> None:
     fate.handler_fails = max(fate.handler_fails, 0.1)
 
 
+def _tables(fate: Fate, random: Random) -> None:
+    fate.tables = 2
+
+
+def _letters(fate: Fate, random: Random) -> None:
+    fate.faults.pop("flip", None)
+    fate.letters, fate.tight, fate.attempts = True, False, random.choice((1, 2))
+
+
+def _paced(fate: Fate, random: Random) -> None:
+    fate.paced = True
+
+
 MIXTURES: Final[dict[str, tuple[Add, ...]]] = {
     "compaction and delays": (_latest, _delays),
     "compaction and patterns": (_latest, _families),
     "compaction and purges": (_latest, _purges),
-    "compaction and times to live": (_latest, _ttls),
+    "compaction, tables and times to live": (_latest, _tables, _ttls),
     "compaction and seeks": (_latest, _seeks),
     "seeks and purges": (_seeks, _purges),
     "seeks and drops": (_seeks, _drops),
@@ -84,6 +98,9 @@ MIXTURES: Final[dict[str, tuple[Add, ...]]] = {
     "seeks and times to live": (_seeks, _ttls),
     "retries and times to live": (_retries, _ttls),
     "retries, delays and times to live": (_retries, _delays, _ttls),
+    "retries and topics of dead letters": (_retries, _letters),
+    "quotas of clients": (_paced,),
+    "quotas of clients, delays and retries": (_paced, _delays, _retries),
 }
 """By name what a mixture adds to a run."""
 

@@ -165,7 +165,7 @@ class Seeker:
         return Seek(f"last:{random.randrange(1, 30)}") if kind == "last" else Seek(EARLIEST)
 
     def _seek(self, seek: Seek) -> None:
-        seek.asked, self._pending = self.world.now, seek
+        seek.asked, self._pending, self.quiet = self.world.now, seek, False
         self.history.counters["seeks"] += 1
         random = self.world.random
         if random.random() < 0.1:
@@ -235,6 +235,7 @@ class Seeker:
         """Count the records of a loss that it was told; return False if nobody has caused it."""
         first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
         self.lost += last - first + 1
+        self.history.counters["losses that seekers were told"] += 1
         if error.reason == PURGED:
             return self.history.purges.covers(error)
         return self.topic in self.history.dropping

@@ -22,10 +22,13 @@ from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
+from tests.simulation.lettering import watched_letters
 from tests.simulation.limiting import limiting, watched_limits
 from tests.simulation.limits import scarce, small
 from tests.simulation.looking import watched_starts
+from tests.simulation.mixtures import mixing
 from tests.simulation.nodes import ServerNode
+from tests.simulation.pacing import paced
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
@@ -62,7 +65,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families, limiting)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families, limiting, mixing)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -112,6 +115,8 @@ class Simulation:
             expiring(cast.history),
             watched_starts(cast.history),
             watched_limits(cast.history),
+            watched_letters(cast.letters),
+            paced(world, cast.history),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -164,7 +169,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        others = *cast.purgers, *cast.seekers, *cast.lookers, *cast.families
+        others = *cast.purgers, *cast.seekers, *cast.lookers, *cast.families, *cast.tables
         for party in (*cast.talkers, *cast.configurers, *others):
             party.finishing = True
 
