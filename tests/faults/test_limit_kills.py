@@ -25,7 +25,9 @@ WINDOW = 4
 """Rows that a client sends at once, and so the most that one train has."""
 
 
-def put_through_kills(alice: Client, bob: Client, victims: list[Process], kills: int) -> tuple[list[float], list[float]]:
+def put_through_kills(
+    alice: Client, bob: Client, victims: list[Process], kills: int
+) -> tuple[list[float], list[float]]:
     """Put faster than the quota allows, and kill; return the stamps of all messages, and the times of the starts."""
     bob.subscribe(TOPIC)
 
@@ -81,7 +83,8 @@ def test_the_quota_of_a_client_holds_from_each_start_of_its_proxy_on(tmp_path: P
         began = time.monotonic()
         put_through_kills(alice, bob, [*cluster.proxies, *cluster.servers], 2)
         # At most a bucket, and one train more, for each life of the proxy, and the quota a second.
-        assert PUTS <= RATE * (time.monotonic() - began) + 2 * (RATE + WINDOW)
+        most = RATE * (time.monotonic() - began) + 2 * (RATE + WINDOW)
+        assert most >= PUTS
 
 
 def test_no_message_is_taken_after_its_time_to_live_and_no_other_one_is_lost(cluster: Cluster) -> None:

@@ -1,9 +1,10 @@
 """Clients that also put their dead letters to a topic, and the judgement on that topic.
 
     1   the commit that makes a dead letter puts it to `$dead.ID`, once: there are as many messages as such commits
-    2   no other message is there
+    2   a letter that the client has in its table is there
+    3   no other message is there
 
-A kill in a commit leaves the outcome open for that letter.
+A kill in a commit leaves the outcome open for that letter. So does a full outbox, which leaves it in the table alone.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ class Letters:
 
     Attributes:
         begun, done: by client and body, the commits that began, and those that succeeded.
+        alone: letters without room in the outbox.
     """
 
     def __init__(self) -> None:
         self.begun: Counter[tuple[str, str]] = Counter()
         self.done: Counter[tuple[str, str]] = Counter()
+        self.alone: set[tuple[str, str]] = set()
 
     def judge(self, applications: list[Application], servers: list[Server], history: History) -> None:
         """Object to a topic of dead letters that does not have them; all is settled."""
@@ -45,6 +48,8 @@ class Letters:
             mine = {body for client, body in self.begun if client == name}
             for body in sorted(mine | found.keys()):
                 low, high = self.done[name, body], self.begun[name, body]
+                if body in application.records.letters and (name, body) not in self.alone:
+                    low = max(low, 1)
                 history.counters["dead letters put"] += found[body]
                 if not low <= found[body] <= high:
                     history.violate(
@@ -63,6 +68,7 @@ def watched_letters(letters: Letters) -> Iterator[None]:
         put = original(self, letter, changes)
         letters.begun[one] -= not put  # The outbox had no room.
         letters.done[one] += put
+        letters.alone |= {one} if not put else set()
         return put
 
     with mock.patch.object(Attempts, "_put_letter", put_letter):

@@ -148,4 +148,5 @@ def mixed(name: str) -> Callable[[int], Fate]:
         _mix(fate, random, name)
         return fate
 
+    made.__name__ = name
     return made

@@ -292,9 +292,7 @@ class Seeker:
             if put.topic == self.topic and (float("inf") if put.acked_at is None else put.acked_at) <= until
             if not put.due or seek.drained is None  # It may have waited longer.
         ]
-        skipped = {
-            body for who, topic, body in history.passed | history.expired if (who, topic) == (name, self.topic)
-        }
+        skipped = {body for who, topic, body in history.passed | history.expired if (who, topic) == (name, self.topic)}
         missing = [put for put in acked if put.body not in got | skipped]
         missing = [put for put in missing if self._is_owed(put, seek, kept_since, skew)]
         may_lack = missing if self.topic in history.dropping else [

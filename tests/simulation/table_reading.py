@@ -40,8 +40,15 @@ class TableReader(Task):
         self.history.counters["tables read again"] += self.view.begun - begun
         self.history.counters["looks of tables"] += not more
         self.finished = self.finishing and not more
-        fate = self.world.fate
-        self.soon(0.001 if more else 0.1 if self.finishing else self.world.random.expovariate(1 / fate.think), self._look)
+        self.soon(self._pause(more), self._look)
+
+    def _pause(self, more: bool) -> float:
+        """Return the seconds until the next page; some are long, so that values and their deletions go meanwhile."""
+        random = self.world.random
+        if self.finishing:
+            return 0.01 if more else 0.1
+        slow = random.random() < 0.1
+        return random.uniform(0.5, 3.0) if slow else random.expovariate(1 / self.world.fate.think)
 
     def settled(self) -> str:
         """The open work, "" if there is none."""

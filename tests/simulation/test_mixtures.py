@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,12 +70,10 @@ def test_a_mixture_comes_about_and_nothing_is_found(name: str) -> None:
 
 
 def test_a_dead_letter_that_is_missing_or_too_much_is_seen() -> None:
-    class Nobody:
-        name = "c1"
-
-    for done, begun, objections in ((0, 1, 0), (1, 1, 1)):
+    for done, begun, table, objections in ((0, 1, set(), 0), (1, 1, set(), 1), (0, 1, {"c1:1"}, 1)):
         letters, history = Letters(), History(0.1)
         history.put(Put("c1:1", ("c1", 0, "main"), 1, "t1", 0.0, ACKED))
         letters.done["c1", "c1:1"], letters.begun["c1", "c1:1"] = done, begun
-        letters.judge([Nobody()], [], history)  # type: ignore[list-item]
+        nobody = SimpleNamespace(name="c1", records=SimpleNamespace(letters=table))
+        letters.judge([nobody], [], history)  # type: ignore[list-item]
         assert len(history.violations) == objections

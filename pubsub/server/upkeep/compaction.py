@@ -104,10 +104,10 @@ class Compaction:
         if self._pass is not None and self._pass.topic.name == name:
             self._end()
 
-    def begin_anew(self, name: str, now: float) -> None:
-        """End the pass of a topic, because a log of its history is gone, and make the topic due again."""
-        if self._pass is not None and self._pass.topic.name == name:
-            self._push(name, now + LOOK_SECONDS)
+    def trimmed(self, topic: Topic, log: str, now: float) -> None:
+        """Begin the pass of a topic anew if a trim has removed a log: the pass would look for it."""
+        if log not in topic.logs and self._pass is not None and self._pass.topic is topic:
+            self._push(topic.name, now + LOOK_SECONDS)
             self._end()
 
     def pause(self, until: float) -> None:

@@ -18,6 +18,7 @@ from tests.simulation.breakages import (
     groups,
     limits,
     messenger,
+    mixed,
     moves,
     ownership,
     pairs,
@@ -56,6 +57,7 @@ ROOMS = (
     purges,
     family,
     limits,
+    mixed,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
