@@ -125,7 +125,9 @@ def _looking_back() -> dict[str, Any]:
         "/topics/{topic}/times": {
             "get": _operation("getTimes", "Show how far a topic can be looked back into.", found)
         },
-        "/topics/{topic}/table": {"get": _operation("readTable", "Read a topic as a table.", values, _MAX, key)},
+        "/topics/{topic}/table": {
+            "get": _operation("readTable", "Read a topic as a table.", values, _MAX, key, *SEARCH)
+        },
         "/topics/{topic}/table/{key}": {"get": _operation("readKey", "Read the last message of a key.", value)},
     }
 
@@ -311,7 +313,7 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
-    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back")
+    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back", "table")
     scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}

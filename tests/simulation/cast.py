@@ -63,7 +63,7 @@ class Cast:
         self.tasks = self._tasks()
         self.talkers = self._talkers()
         self.configured = Configured(world, self.history)
-        self.compacted = Compacted(self.fate.latest)
+        self.compacted = Compacted(self.fate.latest, lambda: max(host.wall() for host in world.hosts.values()))
         self.configurers = self._configurers()
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()

@@ -27,7 +27,13 @@ from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
 from tests.simulation.limiting import limited
 from tests.simulation.retaining import expired
-from tests.simulation.settings_runs import latest_families, latest_repeated, latest_split, settings_split
+from tests.simulation.settings_runs import (
+    latest_families,
+    latest_limited,
+    latest_repeated,
+    latest_split,
+    settings_split,
+)
 
 
 def announced(seed: int) -> Fate:
@@ -409,6 +415,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(compaction.breakage.breakages, latest_split),
     "compaction: visible: a record that the history does not show supersedes others": latest_repeated,
     "compaction: patterns: a subscriber to a pattern is not entered": latest_families,
+    "compaction: ttl: a message goes before its time to live has ended": latest_limited,
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),

@@ -32,6 +32,7 @@ SHOWN = {
     "compaction: patterns: a subscriber to a pattern is not entered": 13,
     "compaction: sole_owner: acts though another server may hold the topic": 10,
     "compaction: the parts do not travel": 29,
+    "compaction: ttl: a message goes before its time to live has ended": 21,
     "compaction: visible: a record that the history does not show supersedes others": 69,
     "delay: always": 10,
     "delay: before it is due": 6,

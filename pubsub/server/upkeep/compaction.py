@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.base.due_times import DueTimes
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import NOT_SOLE_OWNER
@@ -191,6 +192,9 @@ class Compaction:
             self._due.hasten(topic.name, now + wait)
         else:
             self._left.pop(topic.name, None)
+        if running.ends < float("inf"):
+            wait = (running.ends - self._state.stamps.reading(now)) / MICROSECONDS
+            self._due.hasten(topic.name, now + max(LEFT_SECONDS, wait))
         self._end()
 
     def _trim_fronts(self, topic: Topic) -> list[Change]:
