@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_topic_objects import Command, command, directory, done, failed, topic
+from tests.cli.keyed_cluster import Command, command, directory, done, failed, topic
 
 pytestmark = pytest.mark.timeout(120)
 __all__ = ["command", "directory", "topic"]  # Fixtures.

@@ -1,4 +1,4 @@
-"""Small runs for rules whose breakage the full mix shows too seldom: each of them produces the needed situation.
+"""Small runs for rules with a breakage that the full mix shows too seldom: each produces the needed situation.
 
 Most of all runs have servers of two members, or faults unrelated to the ownership of topics.
 """
@@ -113,7 +113,7 @@ def given(seed: int) -> Fate:
 
 
 def unheard(seed: int) -> Fate:
-    """New topics whose announcements are lost."""
+    """New topics with announcements that are lost."""
     random = Random(f"unheard {seed}")
     return Fate(
         servers=2,
@@ -158,7 +158,7 @@ def thirds(seed: int) -> Fate:
 
 
 def redeployed(seed: int) -> Fate:
-    """Clients whose directories vanish or exist twice, of servers that are killed and give topics to each other."""
+    """Clients with directories that vanish or exist twice, of servers that are killed and give topics to each other."""
     random = Random(f"redeployed {seed}")
     pairs = random.choice((0, 1))
     switches = {"switch": 0.7} if pairs else {}
@@ -330,7 +330,7 @@ def retried(seed: int) -> Fate:
 
 
 def purged_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
+    """A topic that two servers hold again and again, with operators that purge it and keep much of it."""
     random = Random(f"purges {seed}")
     return Fate(
         servers=2,

@@ -1,4 +1,4 @@
-"""Operators that purge topics in a run, and the judgement on what they deleted.
+"""Operators that purge topics in a run, and the judgement on the messages that they deleted.
 
     1   a subscriber is told that an operator purged messages only below the places of a purge of unread messages
     2   a subscriber gets each message or is told that it is lost, and a purge excuses only messages put before it
@@ -108,5 +108,5 @@ class Purger(Task):
         self.soon(self.world.random.expovariate(1 / self.think), self.go)
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The part that is still open; "" if none is."""
         return "" if self.finished else f"{self.name} has not finished to purge {self.topic}"
