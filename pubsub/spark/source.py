@@ -55,6 +55,7 @@ from pubsub.spark.ranges import (
     shares,
     write_offsets,
 )
+from pubsub.spark.starts import parse_position_of, since, start_of
 
 PART_RECORDS_MIN: Final = 1_000
 """Minimum records of a part, however many parts are requested."""
@@ -437,27 +438,3 @@ class BatchReader(_Asking, DataSourceReader):
         start = start_of(self.options, partition.range.topic, "earliest")
         batches = read_part(self.options, partition.range)
         return since(batches, start) if isinstance(start, int) else batches
-
-
-def since(batches: Iterator[pa.RecordBatch], stamp: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with a timestamp or a later one.
-
-    Behind the place of the first such row there may be earlier ones: those of another server, after a merge.
-    """
-    for batch in batches:
-        stamps = batch.column("stamp").cast(pa.int64()).to_numpy()
-        yield batch if (stamps >= stamp).all() else batch.filter(pa.array(stamps >= stamp))
-
-
-def start_of(options: SourceOptions, topic: str, default: str) -> Start:
-    """Return the begin of a topic in the form of the protocol."""
-    starting = options.starting
-    text = starting if isinstance(starting, str) else starting.get(topic, default)
-    if text[0] == "@":
-        return int(text[1:])
-    return text if text in {"earliest", "latest"} else parse_position(text) or text
-
-
-def parse_position_of(text: str) -> Position | None:
-    """Return the position of an option; None for an edge of an empty topic."""
-    return None if text in {"earliest", "latest"} else parse_position(text)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pubsub.errors import Refused
-from pubsub.spark.source import since
+from pubsub.spark.starts import since
 from tests.spark.broker import Broker
 from tests.spark.test_checkpoints import batches
 from tests.spark.test_source import batch, stream, values
