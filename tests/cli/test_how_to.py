@@ -108,8 +108,10 @@ def test_the_latest_message_of_each_key_is_read_as_a_table(tmp_path: Path) -> No
     lines = [line.replace(":8080", f":{port}") for line in lines]
     found = typed(tmp_path, ["set -m", *lines, f"{sys.executable} shop.py"], "cluster")
     assert "EUR\t1.09\n" in found
+    found = re.sub(r'"stamp":\d+,', "", found)
     assert '"values":[{"key":"EUR","body":"1.09\\n"},{"key":"JPY","body":"0.0064\\n"}],"next":null' in found
-    assert found.endswith("b'1.09\\n'\nb'unknown'\nb'1.36'\nb'EUR' b'1.09\\n'\nb'JPY' b'0.0064\\n'\n")
+    assert '"keys":2,"values":[{"key":"EUR","body":"1.09\\n"}],"next":null' in found
+    assert found.endswith("b'1.09\\n'\nb'unknown'\nb'1.36'\nb'EUR' b'1.09\\n'\nb'JPY' b'0.0064\\n'\nb'CNY' b'7.85'\n")
 
 
 def test_messages_are_delayed(tmp_path: Path) -> None:
