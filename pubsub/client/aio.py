@@ -41,6 +41,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_deletion import TopicDeleted
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.errors import CallerError, StorageError
@@ -209,6 +210,10 @@ class AsyncClient(ClientBase):
     async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""
         return await asyncio.to_thread(self._topic_objects.purge, topic, unread=unread)
+
+    async def delete_topic(self, topic: str, *, force: bool = False) -> TopicDeleted:
+        """Delete a topic; arguments and errors as `Client.delete_topic`."""
+        return await asyncio.to_thread(self._topic_objects.delete, topic, force=force)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""

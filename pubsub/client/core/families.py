@@ -185,6 +185,11 @@ class Families:
         if not family.settled:
             family.until = max(family.until, until)
 
+    def list_anew(self, topic: str) -> None:
+        """Have the proxies name all matching topics again: this one is left, and may begin anew."""
+        for family in self.matching(topic):
+            family.known = 0
+
     # Sending
 
     def outgoing(self, now: float) -> list[Outgoing]:

@@ -35,11 +35,14 @@ from pubsub.client.core.retries import Retries
 from pubsub.client.core.waiting import Waiting
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
+from pubsub.protocol.deletions import DELETED as TOPIC_DELETED
 from pubsub.protocol.names import LATEST, Start
 
+NO_LOG: Final = "no server has their log: it was given up, or this state directory belongs to another cluster"
 UNREADABLE: Final = "the service cannot hand them out any more"
 DROPPED: Final = "the topic's setting drop let them go before this client received them"
 PURGED: Final = "an operator purged them before this client received them"
+DELETED: Final = "an operator deleted the topic with the messages that this client had not received"
 """Reasons of a DataLoss."""
 
 _REASONS: Final = {"dropped": DROPPED, "purged": PURGED}
@@ -274,10 +277,21 @@ class Subscription:
         Returns:
             The changes to commit, and a function to call after the commit.
         """
-        reason = "no server has their log: it was given up, or this state directory belongs to another cluster"
+        gone = status.reason == TOPIC_DELETED
+        reason = DELETED if gone else NO_LOG
         letter, error = self._loss_here(reason, at)
         known = status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
+
+        def left() -> None:
+            self.intended(False)
+            self.intent.settle(self.intent.number)
+            self.joined = 0
+            self.losses.add(error)
+
+        if gone and self.joined:  # The pattern joins the topic when it begins anew; nothing is subscribed meanwhile.
+            end = Confirmed(self.topic, self.intent.number, None, self.fence.log)
+            return [self.intend(False), end, letter], left
 
         def committed() -> None:
             if known:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
+from pubsub.protocol.deletion_table import Deletion, DeletionTable
 from pubsub.protocol.messages import Configure, Get, Put, Read, Settings, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, is_letters_topic, is_reply_topic, is_service_topic, parse_holder
 from pubsub.protocol.sinks import Publish, Stage
@@ -29,7 +30,7 @@ from pubsub.server.state.uncommitted import Uncommitted
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
-from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
+from pubsub.server.topic.notes import ACCEPTED, DELETED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.policy import Policy
 from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.settings import DEFAULTS, LETTERS
@@ -74,6 +75,7 @@ class State:
         accepted: True if an operator accepted this store as the only copy. The data that it lacks is lost.
         quarantined: quarantined topics: those that came back after an operator had abandoned them.
         given: by topic that was given away: its receiver, as announced.
+        deletions: the deleted names, with the numbers of their last deletions.
         unheard: topics held here that too few proxies have confirmed.
         announcements: topics to announce to every proxy after the commit, in announced form.
         count_change: True if the next commit increases the change number.
@@ -125,6 +127,11 @@ class State:
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
         self.unconfirmed = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
+        self.deletions = DeletionTable(
+            Deletion(name.removeprefix(DELETED), int(str(value)))
+            for name, value in loaded.notes.items()
+            if name.startswith(DELETED) and value is not None
+        )
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.left = -1
