@@ -286,7 +286,7 @@ class Subscription:
         def left() -> None:
             self.intended(False)
             self.intent.settle(self.intent.number)
-            self.joined = 0
+            self.joined, self.trouble = 0, ""
             self.losses.add(error)
 
         if gone and self.joined:  # The pattern joins the topic when it begins anew; nothing is subscribed meanwhile.
