@@ -9,6 +9,7 @@ from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
 from tests.simulation.configuring import Configured, Configurer
+from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
 from tests.simulation.history import History
@@ -66,6 +67,7 @@ class Cast:
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()
         self.families = self._families()
+        self.deleters = self._deleters()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -150,6 +152,14 @@ class Cast:
             found.append(Purger(self.world, host, proxies, self.history, topic, lambda: self.servers))
         return found
 
+    def _deleters(self) -> list[Deleter]:
+        found = []
+        for n in range(1, self.fate.deleters + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"d{n}", 0.0), tuple(node.name for node in self.voters)
+            found.append(Deleter(self.world, host, proxies, self.history, topic))
+        return found
+
     def _families(self) -> list[Family]:
         """In step with true time, and with every proxy: each must confirm a pattern."""
         found = []
@@ -170,12 +180,12 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker | Deleter]:
         """All processes outside the service."""
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers, *self.families,
+            *self.lookers, *self.families, *self.deleters,
         ]  # fmt: skip
 
     @property
@@ -205,7 +215,8 @@ class Cast:
 
     def anyone(self) -> Process:
         """Servers, users and proxies as often as each other, however many there are."""
-        kind: Sequence[Process | Paired] = self.random.choice((self.servers, self.users, self.voters))
+        users: Sequence[Process] = self.deleters or self.users  # With deletions no client is killed: see `deleting`.
+        kind: Sequence[Process | Paired] = self.random.choice((self.servers, users, self.voters))
         found = self.random.choice(kind)
         return self.process_of(found) if isinstance(found, Paired) else found
 

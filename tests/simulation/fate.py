@@ -56,6 +56,7 @@ class Fate:
         delays: share of a client's puts with a due time.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
+        deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
         families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
@@ -105,6 +106,8 @@ class Fate:
     families: int = 0
     delays: float = 0.0
     seekers: int = 0
+    deleters: int = 0
+    auto: bool = True
 
 
 def draw(random: Random) -> Fate:

@@ -8,8 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, delays, expiry, family, purges, replay, retaining, retries, settings
+from tests.simulation.breakages import (
+    continuing,
+    delays,
+    deletions,
+    expiry,
+    family,
+    purges,
+    replay,
+    retaining,
+    retries,
+    settings,
+)
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
+from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
@@ -444,6 +456,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
+    **dict.fromkeys(deletions.breakage.breakages, deleted_split),
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
 }

@@ -11,6 +11,7 @@ from tests.simulation.breakages import (
     continuing,
     damage,
     delays,
+    deletions,
     expiry,
     family,
     forms,
@@ -52,6 +53,7 @@ ROOMS = (
     retries,
     purges,
     family,
+    deletions,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}

@@ -1,0 +1,68 @@
+"""Breakages of the rules of deletions (docs/explanation/topics.md)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pubsub.server.requests.puts
+from pubsub.proxy.deletions import ProxyDeletions
+from pubsub.server.moves.moves import Moves
+from pubsub.server.recovery.deletions import ServerDeletions
+from pubsub.server.storage.applying import Applying
+from pubsub.server.topic.changes import NoteKept
+from pubsub.server.topic.notes import DELETED
+from tests.simulation.breakages.room import Room, substitute
+from tests.simulation.deleting import Deleter
+
+breakage = Room("deletions: ")
+
+
+@breakage("all: one proxy's answer is enough")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, Deleter, "needed", lambda self: 1 if self.present else len(self._peers))
+
+
+@breakage("stored: a request goes to a server that has not stored the deletion")
+def _(stack: contextlib.ExitStack) -> None:
+    for name in ("announced", "told", "_admit"):
+        original = getattr(ProxyDeletions, name)
+
+        def changed(self: Any, *facts: Any, original: Any = original) -> None:
+            original(self, *facts)
+            for server in self._table.servers.values():
+                server.lacks = frozenset()
+
+        substitute(stack, ProxyDeletions, name, changed)
+
+
+@breakage("drop: a server keeps the topic")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, ServerDeletions, "_drop", lambda self, name: None)
+
+
+@breakage("named: a new publisher needs no log")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, pubsub.server.requests.puts, "may_be_deleted", lambda deletions, put, topic: False)
+
+
+@breakage("equal: a transfer from before the deletion is taken")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Moves._step
+
+    def step(self: Any, message: Any, now: float) -> Any:
+        message.deletion = self._state.deletions.number(message.topic)
+        return original(self, message, now)
+
+    substitute(stack, Moves, "_step", step)
+
+
+@breakage("kept: a server forgets deletions at its end")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Applying.apply
+
+    def apply(self: Any, changes: Any) -> Any:
+        kept = [one for one in changes if not (isinstance(one, NoteKept) and one.name.startswith(DELETED))]
+        return original(self, kept)
+
+    substitute(stack, Applying, "apply", apply)
