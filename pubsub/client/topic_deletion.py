@@ -1,4 +1,4 @@
-"""Delete a topic: its number goes to every proxy (docs/explanation/deletion.md)."""
+"""Delete a topic: its number goes to every proxy (docs/explanation/topics.md)."""
 
 from __future__ import annotations
 

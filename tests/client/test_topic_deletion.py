@@ -1,4 +1,4 @@
-"""Deletion of topics by a client, at a real proxy and a real server (docs/explanation/deletion.md)."""
+"""Deletion of topics by a client, at a real proxy and a real server (docs/explanation/topics.md)."""
 
 from __future__ import annotations
 

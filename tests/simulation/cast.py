@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
+from tests.simulation import deleting
 from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
@@ -157,8 +159,16 @@ class Cast:
         for n in range(1, self.fate.deleters + 1):
             topic = f"t{self.random.randrange(self.fate.topics) + 1}"
             host, proxies = self.world.host(f"d{n}", 0.0), tuple(node.name for node in self.voters)
-            found.append(Deleter(self.world, host, proxies, self.history, topic))
+            found.append(Deleter(self.world, host, proxies, self.history, topic, partial(self._look, topic)))
         return found
+
+    def _look(self, topic: str) -> None:
+        deleting.look(self.history, self.servers, self.ends, topic)
+
+    @property
+    def ends(self) -> dict[str, list[float]]:
+        """By client, the times at which its process ended."""
+        return {client.name: client.ended_at for client in self.clients}
 
     def _families(self) -> list[Family]:
         """In step with true time, and with every proxy: each must confirm a pattern."""

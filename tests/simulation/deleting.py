@@ -1,6 +1,6 @@
 """Operators that delete topics in a run, also such with subscribers, and the judgement on what comes back.
 
-    1   a message acknowledged before a deletion began that was answered is at no server in the end
+    1   a server that has stored a deletion has no message that was acknowledged before it began
     2   it does not enter a log after the answer either
     3   a message put after the answer is delivered as ever, and a subscriber is told of each deletion at most once
     4   in the end all proxies and servers know the same deletions
@@ -34,11 +34,25 @@ if TYPE_CHECKING:
     from tests.simulation.members import Server
     from tests.simulation.world import Host, World
 
+Ends = Mapping[str, Sequence[float]]
+
 DELETING = 0.08
 """Share of runs with deletions."""
 
 EXCUSES = frozenset({*COPIES, "twin", "wrong clock", "clock", "client power", "reopen"}) - {"lose routes"}
 """Faults with losses of their own, or that cut a client off. Its outbox then sends finished puts again."""
+
+SOME = {
+    "move": 1.0,
+    "kill": 0.5,
+    "churn": 1.0,
+    "pause": 0.5,
+    "kill in commit": 0.5,
+    "outage": 0.3,
+    "cut": 2.0,
+    "one way": 1.0,
+}
+"""Faults, half of which come in a run made for deletions."""
 
 
 def deleting(fate: Fate, seed: int) -> Fate:
@@ -71,7 +85,16 @@ def deleted_split(seed: int) -> Fate:
         deleters=random.choice((1, 1, 2)),
         faults=drawn_faults(
             random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5, "outage": 0.3},
+            some={
+                "move": 1.0,
+                "kill": 0.5,
+                "churn": 1.0,
+                "pause": 0.5,
+                "kill in commit": 0.5,
+                "outage": 0.3,
+                "cut": 2.0,
+                "one way": 1.0,
+            },
             detour=random.choice((0.3, 1.0)),
         ),
     )
@@ -82,7 +105,7 @@ class Deletion:
     """A deletion.
 
     Attributes:
-        began: time of its first request with a number; answered: time of the last answer that it needs.
+        began: time of its first request; answered: time of the last answer that it needs.
     """
 
     topic: str
@@ -106,25 +129,36 @@ class _OneProxy:
 class Deleter(Task):
     """Deletes a topic from time to time."""
 
-    def __init__(self, world: World, host: Host, proxies: tuple[str, ...], history: History, topic: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        host: Host,
+        proxies: tuple[str, ...],
+        history: History,
+        topic: str,
+        look: Callable[[], None],
+    ) -> None:
         super().__init__(world, host, proxies, history, topic)
-        self.think = world.random.choice((0.5, 2.0))
+        self._look = look
+        self.think = world.random.choice((0.3, 1.0))
         self.present: Deletion | None = None
 
     def go(self) -> None:
+        self._look()
         if self.present is not None:
             self._delete()
         elif self.finishing:
             self.finished = True
         else:
-            self._ask_all(Delete(self.name, self.topic), self._numbered)
+            self._ask_all(Delete(self.name, self.topic), partial(self._numbered, self.world.now))
 
     def _ask_all(self, request: Delete, then: Callable[[list[Status]], None]) -> None:
         answers: dict[int, Status] = {}
+        needed = self.needed()
 
         def answered(proxy: int, status: Status) -> None:
             answers[proxy] = status
-            if len(answers) == self.needed():
+            if len(answers) == needed:
                 then(list(answers.values()))
 
         for proxy in range(len(self._peers)):
@@ -146,11 +180,11 @@ class Deleter(Task):
         head, _ = encode(asked.request)
         self.world.network.to_router(self._peers[asked.retries.proxy], (pack(0, self._token, 0) + head,))
 
-    def _numbered(self, answers: list[Status]) -> None:
+    def _numbered(self, began: float, answers: list[Status]) -> None:
         if self._refused(answers):
             return
         number = max(max(status.number + 1, status.stamp) for status in answers)
-        self.present = Deletion(self.topic, self.world.now, number)
+        self.present = Deletion(self.topic, began, number)
         self.history.deletions.append(self.present)
         self.history.give_up(self.topic, float("inf"), losses=1)
         self._delete()
@@ -169,6 +203,8 @@ class Deleter(Task):
             self._delete()
             return
         self.present.answered = self.world.now
+        for pause in (0.0, 0.1, 0.3):
+            self.soon(pause, self._look)
         self.history.give_up(self.topic, self.world.now)
         if any(one.topic == self.topic and one.answered is None for one in self.history.deletions):
             self.history.give_up(self.topic, float("inf"))
@@ -198,33 +234,39 @@ def open_end(cast: Cast) -> str:
     return f"deletions are known differently: {known}" if len(set(known.values())) > 1 else ""
 
 
-def judge(history: History, servers: Iterable[Server], ends: Mapping[str, Sequence[float]]) -> None:
+def look(history: History, servers: Iterable[Server], ends: Ends, topic: str) -> None:
+    """Say which messages servers have that were acknowledged before a deletion which they have stored."""
+    firm = _Firm(ends)
+    for server in servers:
+        held = server.core.state.topics.get(topic) if server.alive else None
+        if held is None:
+            continue
+        number = server.core.state.deletions.number(topic)
+        known = [one.began for one in history.deletions if one.topic == topic and one.number <= number]
+        try:
+            bodies, _ = read_all(held, server.core.state)
+        except StoreDamaged:
+            continue
+        for body in sorted(bodies & history.puts.keys()):
+            if firm.before(history.puts[body], max(known, default=-1.0)):
+                history.violate(f"{body} of {topic} is at {server.name}, though it was deleted")
+
+
+def judge(history: History, servers: Sequence[Server], ends: Ends) -> None:
     """Say which deleted messages are back.
 
     Args:
-        ends: by client, the times at which its process was killed.
+        ends: by client, the times at which its process ended.
     """
-    if not history.deletions:
-        return
+    for topic in sorted({one.topic for one in history.deletions}):
+        look(history, servers, ends, topic)
     firm = _Firm(ends)
-    for server in servers:
-        for topic in server.core.state.topics.values():
-            began = _began(history, topic.name)
-            try:
-                bodies, _ = read_all(topic, server.core.state)
-            except StoreDamaged:
-                continue
-            for body in sorted(bodies & history.puts.keys()):
-                if firm.before(history.puts[body], began):
-                    history.violate(f"{body} of {topic.name} is at {server.name}, though it was deleted")
     for reading in history.readings.values():
         done = [one for one in history.deletions if one.topic == reading.topic and one.answered is not None]
         for seen in [seen for part in reading.all() for seen in part if seen.body in history.puts]:
             put = history.puts[seen.body]
-            began = max(
-                (one.began for one in done if (one.answered or 0) + 2 * history.skew < seen.stamp), default=-1.0
-            )
-            if firm.before(put, began) and not put.due:
+            past = [one for one in done if (one.answered or 0) + 2 * history.skew < seen.stamp]
+            if firm.before(put, max((one.began for one in past), default=-1.0)) and not put.due:
                 history.violate(f"{reading.client} got {put.body}, which was acknowledged, deleted, and stored again")
 
 
@@ -234,7 +276,7 @@ class _Firm:
     A client deletes finished puts from its outbox with a later commit. A client that ends before sends them again.
     """
 
-    def __init__(self, ends: Mapping[str, Sequence[float]]) -> None:
+    def __init__(self, ends: Ends) -> None:
         self._ends = ends
 
     def before(self, put: Put, began: float) -> bool:
@@ -242,9 +284,3 @@ class _Firm:
         if put.acked_at is None or put.acked_at >= began:
             return False
         return not any(end >= put.acked_at for end in self._ends.get(put.source[0], ()))
-
-
-def _began(history: History, topic: str) -> float:
-    return max(
-        (one.began for one in history.deletions if one.topic == topic and one.answered is not None), default=-1.0
-    )

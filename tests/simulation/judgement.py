@@ -76,8 +76,7 @@ class Judgement:
         if len(self.cast.servers) == 1:
             for twin in self.cast.twins:
                 twin.judge()
-        ends = {client.name: client.ended_at for client in self.cast.clients}
-        deleting.judge(self.history, self.cast.servers, ends)
+        deleting.judge(self.history, self.cast.servers, self.cast.ends)
         self.history.judge()
         cast = self.cast
         seeking.judge(cast.seekers, cast.lookers, cast.configured, cast.servers, cast.fate.skew)
