@@ -1,4 +1,4 @@
-"""Delete a topic: its number goes to every proxy (docs/explanation/topics.md)."""
+"""Delete a topic: its number goes to every proxy (docs/explanation/topics.md, U9 and U14)."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
+from tests.simulation.purging import purged_split
 
 
 def announced(seed: int) -> Fate:
@@ -341,32 +342,6 @@ def retried(seed: int) -> Fate:
         attempts=random.choice((2, 4)),
         faults=drawn_faults(
             random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}
-        ),
-    )
-
-
-def purged_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
-    random = Random(f"purges {seed}")
-    return Fate(
-        servers=2,
-        proxies=2,
-        clients=2,
-        topics=1,
-        seconds=random.choice((6.0, 10.0)),
-        think=random.choice((0.02, 0.1)),
-        divided=random.random() < 0.5,
-        delay=random.choice((0.002, 0.05)),
-        late=random.choice((0.0, 0.02)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=random.choice((0, 1, 1)),
-        purgers=random.choice((1, 2)),
-        purges_unread=random.random() < 0.7,
-        faults=drawn_faults(
-            random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
-            detour=random.choice((0.3, 1.0)),
         ),
     )
 
