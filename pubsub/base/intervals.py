@@ -69,6 +69,11 @@ class IntervalSet:
         index = bisect_right(self._lows, number) - 1
         return index >= 0 and number < self._highs[index]
 
+    def covers(self, low: int, high: int) -> bool:
+        """Return True if each number of [low, high), which is not empty, is in the set."""
+        index = bisect_right(self._lows, low) - 1
+        return index >= 0 and high <= self._highs[index]
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(zip(self._lows, self._highs, strict=True))
 

@@ -106,6 +106,21 @@ Name = Annotated[
 Put = Annotated[Patterns, typer.Option("--put", metavar="TOPICS", help="Topics that it may put to, such as a/*,b.")]
 
 
+Rate = Annotated[
+    str, typer.Option("--rate", metavar="N/s", help="Messages that each proxy lets it put in a second: 500/s.")
+]
+Size = Annotated[
+    str, typer.Option("--bytes", metavar="SIZE/s", help="Bytes that each proxy lets it put in a second: 5MiB/s.")
+]
+
+
+def _words(lists: dict[str, list[str] | None], flags: dict[str, bool], limits: dict[str, str]) -> list[str]:
+    """Return rights and limits as the file has them."""
+    words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
+    words += [right for right, given in flags.items() if given]
+    return words + [f"{name}={limit}" for name, limit in limits.items() if limit]
+
+
 @app.command()
 def authorize(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="proxy, server or client.")],
@@ -123,6 +138,8 @@ def authorize(
     operate: Annotated[
         bool, typer.Option("--operate", help="Allow operator commands, such as pubsub topic move, and pubsub status.")
     ] = False,
+    rate: Rate = "",
+    size: Size = "",
     authorized: File = None,
     wait: Wait = 3.0,
     proxies: ProxyAddresses = None,
@@ -134,8 +151,7 @@ def authorize(
     """Add a key to the access list, or replace its rights.
 
     Without rights, a client gets the rights of its ID's other key; without another key it may put and get every topic.
-    If proxies are named and your key may ask for status, the command waits and prints which processes have loaded
-    the file.
+    If proxies are named and your key may ask for status, the command waits and prints the processes that have the file.
 
     Example: pubsub keys authorize client billing pk_… --get orders --put invoices/*.
     """
@@ -143,8 +159,7 @@ def authorize(
     from pubsub.cli.following import follow, has_key
 
     lists = {"put": put, "get": get, "names": names, "call": call, "serve": serve}
-    words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
-    words += [right for right, given in (("status", status), ("operate", operate)) if given]
+    words = _words(lists, {"status": status, "operate": operate}, {"rate": rate, "bytes": size})
     done = authorize_line(_path(authorized), *_parsed(role, name), _public(key), words)
     facts = _facts(done.line) | {"digest": done.digest, "changed": done.changed}
     if not as_json:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pubsub.cli.times import times_as_json
 from pubsub.client.look_back import Page, RangeReader, parse_place, read_times
 from pubsub.client.requests import Proxies
+from pubsub.client.tables import read_table
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, DataLoss
 from pubsub.gateway.mailbox import Mail
@@ -18,6 +19,9 @@ from pubsub.protocol.names import Start, check_topic, is_service_topic
 
 BYTES_MAX: Final = 1024 * 1024
 """Bytes of a page; one batch is returned even if it is larger."""
+
+TABLE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of a table that is read for one request."""
 
 SECONDS: Final = 10.0
 """Time limit for an answer."""
@@ -61,6 +65,12 @@ class ClusterReads:
         _check(topic)
         with self._proxies(user) as proxies:
             return times_as_json(read_times(proxies, f"{user}.read", topic))
+
+    def table(self, user: str, topic: str) -> dict[bytes, bytes]:
+        """Return the last message of each key; raises as `pubsub topic table`."""
+        _check(topic)
+        with self._proxies(user) as proxies:
+            return read_table(proxies, f"{user}.read", topic, TABLE_BYTES_MAX).values
 
     @contextmanager
     def _proxies(self, user: str) -> Iterator[Proxies]:

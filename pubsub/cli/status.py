@@ -60,10 +60,10 @@ def status(
         silent = unknown_topics(found["topics"])
         configured = [topic for topic in found["topics"] if topic["kept_bytes"] is not None]
         tables = [_topics(found), *([last_known(silent)] if silent else [])]
-        waiting = [topic for topic in found["topics"] if topic.get("delayed")]
-        tables += [*([_kept(configured)] if configured else []), *([_delayed(waiting)] if waiting else [])]
-        tables.append(_subscribers(found))
-        console.print_table(_proxies(found), _servers(found), *more, *tables)
+        tables += [_kept(configured)] if configured else []
+        for name, shown in (("delayed", _delayed), ("throttled", _throttled)):
+            tables += [shown(some)] if (some := [topic for topic in found["topics"] if topic.get(name)]) else []
+        console.print_table(_proxies(found), _servers(found), *more, *tables, _subscribers(found))
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
                 typer.echo(f"{kind}: {text}")
@@ -209,6 +209,14 @@ def _delayed(topics: list[dict[str, Any]]) -> Any:
     for topic in topics:
         size, late = console.size(topic["delayed_bytes"]), _age(topic["overdue_seconds"])
         table.add_row(topic["topic"], f"{topic['delayed']:,}", size, late)
+    return table
+
+
+def _throttled(topics: list[dict[str, Any]]) -> Any:
+    table = console.table("topic", "rate", "bytes", "puts", "waited", title="Topics with throttled puts")
+    for topic in topics:
+        puts, waited = f"{topic['throttled']:,}", _age(topic["throttled_seconds"])
+        table.add_row(topic["topic"], topic["rate_limit"], topic["bytes_limit"], puts, waited)
     return table
 
 

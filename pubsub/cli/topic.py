@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pubsub import console
-from pubsub.cli import topic_objects, topic_read, topic_settings
+from pubsub.cli import topic_objects, topic_read, topic_settings, topic_table
 from pubsub.cli.abandoning import find_part, find_topics, give_up
 from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.config.loading import Loaded
@@ -53,6 +53,7 @@ app.command("set")(topic_settings.set_settings)
 app.command("show")(topic_settings.show)
 app.command("read")(topic_read.read)
 app.command("times")(topic_read.times)
+app.command("table")(topic_table.table)
 
 
 @app.command()

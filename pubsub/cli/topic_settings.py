@@ -1,4 +1,4 @@
-"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept."""
+"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept, and how much is put a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError
-from pubsub.protocol.topic_settings import DROP_FORM, EXPIRE_FORM, KEEP_FORM, SETTINGS, parse_keep
+from pubsub.protocol.topic_settings import (
+    BYTES_FORM,
+    DROP_FORM,
+    EXPIRE_FORM,
+    KEEP_FORM,
+    LATEST,
+    RATE_FORM,
+    SETTINGS,
+    TOMBSTONES_FORM,
+    parse_keep,
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -31,7 +41,8 @@ def set_settings(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE…",
-            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}. An empty value is the default.",
+            help=f"keep={KEEP_FORM}; drop={DROP_FORM}; expire={EXPIRE_FORM}; tombstones={TOMBSTONES_FORM}; "
+            f"rate={RATE_FORM}; bytes={BYTES_FORM}. An empty value is the default.",
         ),
     ],
     base: Annotated[
@@ -42,7 +53,7 @@ def set_settings(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set how much of a topic stays beyond the messages that subscribers need.
+    """Set how much of a topic stays beyond the messages that subscribers need, and how much is put in a second.
 
     A topic that does not exist is created. Deleted messages do not come back, so a change that can delete some asks
     first. The key needs the right to operate.
@@ -65,7 +76,8 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     sentences = []
     if lets_go:
         meant = f"keep={keep}" if keep else "the default"
-        sentences.append(f"{name} has keep={present.keep}. With {meant}, acknowledged messages beyond it are deleted.")
+        beyond = "earlier messages of each key are" if _is_latest(keep) else "messages beyond it are"
+        sentences.append(f"{name} has keep={present.keep}. With {meant}, acknowledged {beyond} deleted.")
     if drop not in {"", "never"} and (lets_go or drop != present.drop):
         sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
     if sentences:
@@ -80,6 +92,13 @@ def _keeps_as_much_as(new: str, old: str) -> bool:
     """Return True if one text of `keep` lets nothing go that the other keeps; False if either cannot be read here."""
     try:  # An empty text is the default of the server, which may be larger than the built-in one.
         return new == old or parse_keep(new).keeps_as_much_as(parse_keep(old))
+    except ValueError:
+        return False
+
+
+def _is_latest(keep: str) -> bool:
+    try:
+        return parse_keep(keep) == LATEST
     except ValueError:
         return False
 

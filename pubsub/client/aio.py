@@ -22,7 +22,7 @@ from typing import Final, Unpack
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
 from pubsub.client.awaited import Awaited
-from pubsub.client.client_base import ACKNOWLEDGE_SECONDS, ClientBase
+from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
@@ -41,9 +41,11 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_deletion import TopicDeleted
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
+from pubsub.client.ttl import all_with_ttl, with_ttl
 from pubsub.errors import CallerError, StorageError
 from pubsub.protocol import check_topic
 
@@ -51,7 +53,7 @@ BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
 
 
-class AsyncClient(ClientBase):
+class AsyncClient(AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some
@@ -112,6 +114,7 @@ class AsyncClient(ClientBase):
         headers: Headers | None = None,
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -120,6 +123,7 @@ class AsyncClient(ClientBase):
 
         After a cancellation the message is in doubt, as after a time-out, or was not put at all.
         """
+        headers = headers if ttl is None else with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
             # This put always waits. Without the pause, puts keep the order in which they began.
@@ -142,11 +146,13 @@ class AsyncClient(ClientBase):
         headers: Sequence[Headers | None] = (),
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
+        bodies, headers = (bodies, headers) if ttl is None else all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(await self._run(flow))
 
@@ -154,9 +160,8 @@ class AsyncClient(ClientBase):
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
     ) -> AsyncPublisher:
         """Open a publisher, which `async with` flushes at its end; arguments as `Client.publisher`."""
-        return AsyncPublisher(
-            Publisher(self._held, self._run, topic, records=records, size=size, linger=linger), self._held, self._run
-        )
+        made = Publisher(self._held, self._run, topic, records=records, size=size, linger=linger)
+        return AsyncPublisher(made, self._held, self._run)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until the server has stored every unfinished put on its disk; arguments and errors as `Client.flush`."""
@@ -195,14 +200,6 @@ class AsyncClient(ClientBase):
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
 
-    async def settings_of(self, topic: str) -> TopicSettings:
-        """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
-        return await asyncio.to_thread(self._topic_settings.settings_of, topic)
-
-    async def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
-        """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
-
     async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""
         return await asyncio.to_thread(self._topic_objects.create, topic, values)
@@ -221,12 +218,7 @@ class AsyncClient(ClientBase):
         batch = await self._run(self._calls.gets.get_many(topic, 1, timeout))
         return batch[0] if batch else None
 
-    async def get_many(
-        self,
-        topic: str,
-        max: int = RECEIVE_MAX,  # noqa: A002
-        timeout: float | None = None,
-    ) -> Batch:
+    async def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
         """Return the next messages that are here, up to `max`; arguments and errors as `Client.get_many`."""
         self._check_free(topic)
         return await self._run(self._calls.gets.get_many(topic, max, timeout))
@@ -282,8 +274,7 @@ class AsyncClient(ClientBase):
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
         processing = Processing(session, gets)
-        started = session.now
-        until = session.until(timeout, started)
+        until = session.until(timeout, started := session.now)
         while True:
             ready = await self._run(gets.first_of(topics, started, until, hold))
             turns = Turns(gets, topics, ready, max, hold)
@@ -354,15 +345,13 @@ class AsyncClient(ClientBase):
         check_handler(handler, awaits=True)
         if max is not None:
             check_count("max", max)
-        calls = self._calls
-        session = calls.session
+        calls, session = self._calls, self._session
         serving = AsyncServing(session, calls.gets, calls.subscribing, service, part, parts)
         self._check_free(serving.topic)
         session.until(timeout)
         await self._run(serving.begin_serving())
         while (left := serving.left(max)) > 0:
-            sub = await self._run(serving.next(inf if timeout is None else session.now + timeout))
-            if sub is None:
+            if (sub := await self._run(serving.next(inf if timeout is None else session.now + timeout))) is None:
                 break
             try:
                 await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True, hold=NONE)

@@ -12,6 +12,7 @@ from pubsub.client.filling import BatchTicket
 from pubsub.client.flows.flow import Flow
 from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
+from pubsub.client.ttl import with_ttl
 from pubsub.errors import PubsubError
 
 
@@ -31,11 +32,13 @@ class AsyncPublisher:
         headers: Headers | None = None,
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
     ) -> BatchTicket:
         """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Arguments, result and errors are those of `Publisher.put`. A cancellation during the wait puts nothing.
         """
+        headers = headers if ttl is None else with_ttl(headers, ttl)
         if self._publisher.crowded:
             check_contents([body], [key], [headers])
             await self._run(self._publisher.room())

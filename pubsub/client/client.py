@@ -20,9 +20,11 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.subscriber_calls import SubscriberCalls
+from pubsub.client.topic_calls import TopicCalls
+from pubsub.client.ttl import all_with_ttl, with_ttl
 
 
-class Client(SubscriberCalls):
+class Client(SubscriberCalls, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
@@ -83,6 +85,7 @@ class Client(SubscriberCalls):
         headers: Headers | None = None,
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -96,6 +99,7 @@ class Client(SubscriberCalls):
             headers: names and values, delivered as `Message.headers`: at most MESSAGE_HEADERS_MAX names of 1-64
                 printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX bytes in all.
             delay, deliver_at: seconds after the call, or a datetime with a time zone: deliver it then. At most 90 days.
+            ttl: seconds from the message's timestamp; clients pass it over afterwards. None: it does not expire.
             timeout: in seconds; None: the client's.
             transaction: put in the commit of this transaction; the call then returns at once.
             wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
@@ -104,8 +108,7 @@ class Client(SubscriberCalls):
             A ticket with the message's `counter`; its `done` is True once the message is on the server's disk.
 
         Raises:
-            InvalidName, TooLarge, CallerError: an argument is not allowed; nothing was written.
-            StorageError: the outbox's disk refused the write; nothing was sent.
+            InvalidName, TooLarge, CallerError, StorageError: an argument or the disk refused it; nothing was sent.
             InDoubt: no answer came in time; the message is kept and goes out once, with the next put or `flush`.
             NotAllowed: a proxy denies the right to put there. The message is kept as with InDoubt, and not tried again
                 before. While proxies still differ after a change of rights, a denial by one of them ends the call.
@@ -113,6 +116,7 @@ class Client(SubscriberCalls):
                 remedy for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
+        headers = headers if ttl is None else with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
             return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
@@ -121,8 +125,7 @@ class Client(SubscriberCalls):
             if now is not None:
                 return now
         more = *metadata_of(key, headers), delay, deliver_at
-        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
-        return Ticket(row)
+        return Ticket(self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))[0])
 
     def put_many(
         self,
@@ -133,6 +136,7 @@ class Client(SubscriberCalls):
         headers: Sequence[Headers | None] = (),
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -143,7 +147,7 @@ class Client(SubscriberCalls):
             topic: as for `put`.
             bodies: one body for each message.
             keys, headers: empty, or one for each message: see `put`.
-            delay, deliver_at, timeout, transaction, wait: as for `put`; for all of them together.
+            delay, deliver_at, ttl, timeout, transaction, wait: as for `put`; for all of them together.
 
         Returns:
             The messages' counters.
@@ -151,6 +155,8 @@ class Client(SubscriberCalls):
         Raises:
             PubsubError: as `put`.
         """
+        if ttl is not None:
+            bodies, headers = all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(self._run(flow))
 

@@ -184,6 +184,11 @@ class ClientBase:
         return Path(self._held.calls.session.store.path)
 
     @property
+    def expired(self) -> int:
+        """Number of messages that were passed over since the start, because their time to live had ended."""
+        return self._session.counters["expired"]
+
+    @property
     def record_problem(self) -> str:
         """The reason why the record is incomplete at present; "" if it is complete, or there is no record."""
         recorder = self._held.calls.session.recorder

@@ -25,6 +25,7 @@ from pubsub.client.inputs import (
     DeliverAt,
     HeaderOption,
     KeyOption,
+    Ttl,
     due_options,
     headers_of,
     message_of,
@@ -261,13 +262,14 @@ def put(
     message_key: KeyOption = "",
     delay: Delay = "",
     deliver_at: DeliverAt = "",
+    ttl: Ttl = "",
     as_json: AsJson = False,
 ) -> None:
     """Put a file to TOPIC as one message.
 
     The command returns when the message is on the server's disk. --header and --message-key go with the message; with
-    --lines they go with each message. --delay and --deliver-at say when subscribers receive the message.
-    Example: echo hello | pubsub client bob put orders -.
+    --lines they go with each message. --delay and --deliver-at say when subscribers receive the message, and --ttl when
+    it expires. Example: echo hello | pubsub client bob put orders -.
 
     Exit code 5: no answer in time. The client keeps the message. The next put on TOPIC, or flush, sends it again, and
     the server stores it once. Exit code 130, with --lines: interrupted. The command prints how many lines were put.
@@ -275,7 +277,7 @@ def put(
     from pubsub.protocol import check_topic, encode_headers
 
     check_topic(topic)
-    key, headers = os.fsencode(message_key), headers_of(header)
+    key, headers = os.fsencode(message_key), headers_of(header, ttl)
     encode_headers(headers)
     due = due_options(delay, deliver_at)
     if lines:

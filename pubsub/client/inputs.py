@@ -19,6 +19,7 @@ import typer
 from pubsub import console
 from pubsub.base.limits import DELAY_SECONDS_MAX
 from pubsub.client.interrupted import Interrupts
+from pubsub.client.ttl import with_ttl
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import naming_default
@@ -47,6 +48,10 @@ DeliverAt = Annotated[
     typer.Option(
         "--deliver-at", metavar="TIME", help="Deliver the message at this time, such as 2026-12-01T08:00:00Z."
     ),
+]
+Ttl = Annotated[
+    str,
+    typer.Option("--ttl", metavar="SECONDS", help="Subscribers pass the message over after so many seconds: 90, 30m."),
 ]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -77,8 +82,21 @@ def due_options(delay: str, deliver_at: str) -> datetime | None:
     return moment
 
 
-def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
-    """Parse headers of the command line.
+def ttl_option(text: str) -> float | None:
+    """Return the seconds of --ttl; None without it.
+
+    Raises:
+        CallerError: it is not a number of seconds.
+    """
+    unit = _UNITS.get(text[-1:])
+    try:
+        return float(text[:-1] if unit else text) * (unit or 1) if text else None
+    except ValueError:
+        raise CallerError(f"--ttl {text} is not a number of seconds, or one with s, m, h or d") from None
+
+
+def headers_of(words: Sequence[str] | None, ttl: str = "") -> dict[str, bytes]:
+    """Parse headers of the command line, and add the time to live of --ttl.
 
     Raises:
         CallerError: a header is not NAME=VALUE, or a name is repeated.
@@ -89,7 +107,8 @@ def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
         if not equals or name in found:
             raise CallerError(f"--header {word!r} {'repeats a name' if equals else 'is not of the form NAME=VALUE'}")
         found[name] = os.fsencode(value)
-    return found
+    seconds = ttl_option(ttl)
+    return found if seconds is None else dict(with_ttl(found, seconds))
 
 
 @contextmanager

@@ -10,11 +10,15 @@ The rules are docs/explanation/looking-back.md, Z5 and Z6.
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from zlib import crc32
 
+from pubsub.base.clock import MICROSECONDS
+from pubsub.client.core.expired import separated
 from pubsub.client.core.message import Batch, RunSlice
 from pubsub.client.core.rights import oldest_of
 from pubsub.client.errors import HistoryChanged, RangeLoss, StartGone
@@ -115,13 +119,21 @@ class RangeReader:
         start: the start of the range.
         stop: its end: a timestamp, which is not in the range any more; a position, which is its last one; or `latest`.
         place: continue at this place; None: begin.
+        wall: the client's clock, seconds since 1970, for messages with a time to live.
     """
 
     def __init__(
-        self, proxies: Proxies, sender: str, topic: str, start: Start, stop: Start, place: Place | None = None
+        self,
+        proxies: Proxies,
+        sender: str,
+        topic: str,
+        start: Start,
+        stop: Start,
+        place: Place | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         proxies.tells_absent = True
-        self._proxies, self._topic = proxies, topic
+        self._proxies, self._topic, self._wall = proxies, topic, wall
         self._request = Read(sender, topic, None, start=0 if start == EARLIEST else start)
         if isinstance(stop, int):
             self._request.before = stop
@@ -157,10 +169,11 @@ class RangeReader:
             first = format_position(status.first or status.message)
             reason = status.reason.replace("_", " ") or "no server can hand them out"
             raise RangeLoss(self._topic, first, format_position(status.message), reason)
-        return Page(_batch(self._topic, status), self.place)
+        return Page(_batch(self._topic, status, self._wall()), self.place)
 
 
-def _batch(topic: str, status: Status) -> Batch:
+def _batch(topic: str, status: Status, wall: float) -> Batch:
+    """Return the messages of an answer without those with a time to live that has ended at `wall`."""
     body = bytes(status.body)
     if not status.records:
         return Batch(topic)
@@ -170,7 +183,8 @@ def _batch(topic: str, status: Status) -> Batch:
         records = Records(body)
     except DecodeError as error:
         raise Unavailable("read", topic, 0, str(error)) from None
-    return Batch(topic, [RunSlice(run, records.data, 0, len(run.ends)) for run in records.runs])
+    pieces = [RunSlice(run, records.data, 0, len(run.ends)) for run in records.runs]
+    return Batch(topic, separated(pieces, int(wall * MICROSECONDS))[0])
 
 
 def ask(proxies: Proxies, request: Read) -> Status:

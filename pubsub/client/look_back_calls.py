@@ -31,10 +31,13 @@ class LookBackCalls:
 
     Args:
         session: names the proxies and the keys.
+
+    Attributes:
+        wall: the client's clock, seconds since 1970.
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self._session, self.wall = session, session.clock.wall
 
     def times(self, topic: str) -> TopicTimes:
         check_not_of_calls(topic)
@@ -106,7 +109,7 @@ class OpenRange:
                 raise CallerError(f"{self._topic}: the read was ended")
             if self._reader is None:
                 self._proxies = self._calls._proxies(self._timeout)
-                self._reader = RangeReader(self._proxies, *self._facts)
+                self._reader = RangeReader(self._proxies, *self._facts, wall=self._calls.wall)
             try:
                 return self._reader.page()
             except DataLoss:

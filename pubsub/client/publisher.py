@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NoReturn
-from weakref import ref
 
 from pubsub.base import forks
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
@@ -32,8 +31,10 @@ from pubsub.client.due import STEP, due_time
 from pubsub.client.filling import BatchTicket, Filling
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
+from pubsub.client.lingering import Lingering
 from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
+from pubsub.client.ttl import with_ttl
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.protocol import batch_size
 from pubsub.protocol.batch import DUE_BYTES, END_BYTES
@@ -45,82 +46,6 @@ _NONE: Final = b""
 
 _PAUSE_SECONDS: Final = 0.001
 """Least time until the next attempt to send a due batch while another thread is in `put`."""
-
-
-class Lingering:
-    """A publisher's open batch as a timer of the client, which sends the batch when its linger time is over.
-
-    The timer holds the publisher by a weak reference only, because a publisher keeps its client alive. So garbage
-    collection finds publishers and clients that the application forgot to close.
-    """
-
-    def __init__(self, publisher: Publisher, calls: Calls) -> None:
-        self._publisher = ref(publisher)
-        self.topic, self._calls = publisher.topic, calls
-        self.filling: Filling | None = None
-        self._again = -_NEVER
-
-    def deadline(self) -> float:
-        """Return the time to send the batch, on the monotonic clock; the past if the publisher is gone."""
-        publisher = self._publisher()
-        return publisher.deadline() if publisher is not None else self._again
-
-    def tick(self, now: float) -> None:
-        """Send the batch. The thread that drives the sockets calls this method and must not wait for a put."""
-        publisher = self._publisher()
-        if publisher is not None:
-            publisher.tick(now)
-            return
-        try:
-            self._put()
-        except PubsubError:
-            self._again = now + 1.0
-
-    def finish(self) -> int:
-        """Put the contents of the batch before the client closes; return the number of messages."""
-        publisher = self._publisher()
-        return publisher.finish() if publisher is not None else self._put()
-
-    def _put(self) -> int:
-        """Put the batch of a collected publisher once, although the driving thread and a `close` may both call this."""
-        held, session = 0, self._calls.session
-        if self.filling is not None:
-            with session.entered():
-                filling = self.filling
-                if filling is not None and filling.bodies and filling.row is None:
-                    filling.put(self.topic, session)
-                    held = len(filling.bodies)
-                self.filling = None
-        self.leave()
-        return held
-
-    def leave(self) -> None:
-        """Stop being a timer of the client."""
-        with suppress(ValueError):
-            self._calls.session.timers.remove(self)
-
-    def return_taken(self) -> None:
-        """Release the publisher's lock if this thread holds it, after an exception that may come from anywhere."""
-        publisher = self._publisher()
-        if publisher is not None:
-            publisher.return_taken()
-
-    def move(self, calls: Calls) -> None:
-        """Continue in the session of `calls` after the client opened itself again."""
-        publisher = self._publisher()
-        self._calls = calls
-        calls.session.timers.append(self)
-        if publisher is not None:
-            publisher.move(calls)
-        elif self.filling is not None and self.filling.moved(calls.puts.chain(self.topic)):
-            self.filling = None
-
-    def forked(self, error: AfterFork) -> None:
-        """Drop the batch in a child process."""
-        self.filling = None
-        publisher = self._publisher()
-        if publisher is not None:
-            publisher.forked(error)
 
 
 class Publisher:
@@ -178,11 +103,12 @@ class Publisher:
         headers: Headers | None = None,
         delay: float | None = None,
         deliver_at: datetime | None = None,
+        ttl: float | None = None,
     ) -> BatchTicket:
         """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Args:
-            body, key, headers, deliver_at: as for `Client.put`.
+            body, key, headers, deliver_at, ttl: as for `Client.put`.
             delay: as for `Client.put`; rounded up to a tenth of a second, so that messages share batches.
 
         Returns:
@@ -196,6 +122,7 @@ class Publisher:
         # while it holds ours, so waiting for ours here would be a deadlock.
         if self._session.owner is not None:
             self._session.check_outside()
+        headers = headers if ttl is None else with_ttl(headers, ttl)
         if headers is None and key is _NONE and type(body) is bytes and delay is None and deliver_at is None:
             try:
                 with self._lock:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pubsub.security.process_keys import ClientKeys
 
 _NEVER: Final = float("inf")
+_COUNTERS: Final = ("undecodable", "handler_errors", "put_off", "dead_letters", "redriven", "expired")
 _log: Final = logging.getLogger("pubsub.client")
 
 
@@ -99,7 +100,7 @@ class Session(Steps):
         self.released, self._next = False, _NEVER
         self._held_since: float | None = None
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
-        self.counters = {"undecodable": 0, "handler_errors": 0, "put_off": 0, "dead_letters": 0, "redriven": 0}
+        self.counters = dict.fromkeys(_COUNTERS, 0)
         boot = boot_id() if boot is None else boot
         self._parts = SessionParts()
         if opened is not None:

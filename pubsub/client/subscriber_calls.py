@@ -157,10 +157,14 @@ class SubscriberCalls(TopicOperations, ABC):
             topic: as for `put`.
             keep: how much stays although every subscriber has acknowledged it: `none`, `ever`, or an age (`7d`), bytes
                 (`10GiB`) and a number (`1000 records`), separated by commas. Any of several amounts lets a message go.
+                `latest`: the last message of each key stays, and a message without a key.
             drop: beyond what a message goes although a subscriber has not acknowledged it: `never`, an age or bytes.
                 The subscriber gets `DataLoss`. It takes nothing that `keep` still keeps.
             expire: the age beyond which a message is not delivered any more: `never`, or an age. It is no loss.
+            rate: the most messages that clients put in a second: `none`, or `1000/s`. A put beyond it waits.
+            bytes: the most bytes that clients put in a second: `none`, or `5MiB/s`.
             base: change these settings only if they have this version; None: the present ones.
+            tombstones: with `keep=latest`, how long an empty message, which deletes its key, stays; at least `1h`.
 
         Raises:
             InvalidName, CallerError: the topic or a value is not allowed; nothing was sent.

@@ -14,7 +14,7 @@ from pubsub.errors import CallerError, InvalidName, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_new_topic, check_topic, is_service_topic
 from pubsub.protocol.topic_defaults import source
-from pubsub.protocol.topic_settings import OR, PARSERS, SETTINGS, encode_settings
+from pubsub.protocol.topic_settings import OR, PARSERS, PATTERNED, SETTINGS, encode_settings
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -28,14 +28,18 @@ _OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named
 """Refusals by proxies and servers that do not know these requests."""
 
 
+_USUAL: Final = {"expire": "never", "tombstones": "1d", "rate": "none", "bytes": "none"}
+"""The settings that few topics have, with their usual values."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """The settings of a topic (docs/how-to/keep-messages.md).
 
     Attributes:
         topic: its name.
-        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`. After a conflict several
-            values, joined by " or ".
+        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`. `latest` keeps the last
+            message of each key. After a conflict several values, joined by " or ".
         drop: beyond what an unacknowledged message is dropped. After a conflict as `keep`.
         version: the ID of these settings; "" if they were never changed.
         conflict: True if two servers merged the topic with different settings. Both values stay in force, and a message
@@ -44,6 +48,9 @@ class TopicSettings:
             `built-in`. Empty if no server holds the topic yet.
         own: by setting, the topic's own value; "" where a default holds.
         expire: the age beyond which a message is not delivered any more. After a conflict as `keep`.
+        tombstones: with `keep=latest`, how long the deletion of a key stays, at least `1h`; `1d` by default.
+        rate, bytes: the most messages, and the most bytes, that clients put in a second
+            (docs/how-to/limit-publishers.md).
     """
 
     topic: str
@@ -54,10 +61,14 @@ class TopicSettings:
     sources: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     expire: str = "never"
+    tombstones: str = "1d"
+    rate: str = "none"
+    bytes: str = "none"
 
     def __str__(self) -> str:
-        expire = "" if self.expire == "never" else f" expire={self.expire}"
-        return f"keep={self.keep} drop={self.drop}{expire}"
+        rarely = _USUAL | {"tombstones": "" if "latest" in self.keep.split(OR) else self.tombstones}
+        more = [f" {name}={value}" for name, usual in rarely.items() if (value := getattr(self, name)) != usual]
+        return f"keep={self.keep} drop={self.drop}{''.join(more)}"
 
 
 class SettingTexts(TypedDict, total=False):
@@ -66,6 +77,9 @@ class SettingTexts(TypedDict, total=False):
     keep: str | None
     drop: str | None
     expire: str | None
+    tombstones: str | None
+    rate: str | None
+    bytes: str | None
 
 
 class OtherSettings(NotNow):
@@ -188,11 +202,13 @@ def parse_settings(topic: str, status: Status) -> TopicSettings:
     try:
         facts: Any = json.loads(bytes(status.body))
         version, conflict = str(facts["version"]), bool(facts["conflict"])
-        sources = {name: source(texts, str(facts["match"])) for name, texts in facts["own"].items()}
+        match = str(facts["match"])
+        sources = {name: source(texts, match if name in PATTERNED else "") for name, texts in facts["own"].items()}
         own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
         own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
-        keep, drop, expire = (OR.join(facts[name]) for name in SETTINGS)
-        return TopicSettings(topic, keep, drop, version, conflict, sources, own, expire)
+        keep, drop = OR.join(facts["keep"]), OR.join(facts["drop"])
+        rest = {name: OR.join(facts.get(name, [usual])) for name, usual in _USUAL.items()}
+        return TopicSettings(topic, keep, drop, version, conflict, sources, own, **rest)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None

@@ -25,6 +25,7 @@ from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.peeking import Peek, Peeking
 from pubsub.gateway.handlers.puts import Puts
 from pubsub.gateway.handlers.subscribers import Subscribers
+from pubsub.gateway.handlers.tables import Tables
 from pubsub.gateway.handlers.topic_objects import TopicObjects
 from pubsub.gateway.handlers.views import Views
 from pubsub.gateway.handlers.webhooks import Webhooks
@@ -92,6 +93,7 @@ class Gateway:
         reports = Reports(gather)
         self._peeking = Peeking(peek)
         self._back = LookingBack(self._registry, self._clients, self._readers, reads)
+        self._tables = Tables(reads, self._back.readable, self._back.run)
         self._operating = Operating(operations)
         self._topics = TopicObjects(operations, self._operating)
         self._page = Page(reports, self.stopping)
@@ -109,6 +111,8 @@ class Gateway:
             ("GET", "/topics/{topic}/messages", self._peeking.get),
             ("GET", "/topics/{topic}/records", self._back.records),
             ("GET", "/topics/{topic}/times", self._back.times),
+            ("GET", "/topics/{topic}/table", self._tables.list),
+            ("GET", "/topics/{topic}/table/{key}", self._tables.get),
             ("PUT", "/topics/{topic}/subscribers/{subscriber}", subscribers.put),
             ("GET", "/topics/{topic}/subscribers/{subscriber}", subscribers.get),
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}", subscribers.delete),

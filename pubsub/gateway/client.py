@@ -129,6 +129,10 @@ class GatewayClient(AsyncClient):
             if sub is not None:
                 sub.losses.clear()
 
+    def count_expired(self) -> None:
+        """Count a message that was not delivered, because its time to live had ended."""
+        self._session.counters["expired"] += 1
+
     def outbox_bytes(self) -> int:
         return self._session.core.outbox.bytes
 

@@ -96,8 +96,14 @@ _RETAINED: Final = {
     "kept_bytes": "Bytes that a topic keeps by its settings although no subscriber needs them.",
     "oldest_stored_seconds": "Age of the oldest message that a topic with settings holds.",
     "keep_seconds": "Age beyond which the setting keep lets a message go.",
+    "throttled": "Puts that were put off because of the settings rate and bytes of a topic.",
+    "throttled_seconds": "Time during which puts waited because of them.",
     "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
+    "superseded_seconds": "Age of the oldest superseded message that a subscriber needs; 0 if there is none.",
 }
+
+_NOTHING: Final = {"superseded_seconds": 0.0}
+"""The values of these metrics where the report has none."""
 
 _DELAYED: Final = {
     "delayed": "Messages of a topic that wait for their due time.",
@@ -137,8 +143,9 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
             family.add_metric([topic["topic"]], topic[name])
         configured = topic.get("kept_bytes") is not None or topic.get("settings_conflict")
         for name, family in retained.items():
-            if configured and topic.get(name) is not None:
-                family.add_metric([topic["topic"]], float(topic[name]))
+            value = _NOTHING.get(name) if topic.get(name) is None else topic[name]
+            if configured and value is not None:
+                family.add_metric([topic["topic"]], float(value))
     yield from families.values()
     yield from retained.values()
     yield from _delayed(topics)

@@ -48,6 +48,7 @@ _PLACES: Final = {
     "subscriber": "Name of the subscriber.",
     "batch": "Number of the batch, from its `confirm`.",
     "webhook": "Name of the webhook.",
+    "key": "The key; each byte that is no letter or digit as %XX.",
     "client": "ID of the client, as in the topic's `subscribers`.",
     "server": "The server's ID.",
 }
@@ -79,7 +80,8 @@ def _put() -> dict[str, Any]:
     moment = _query(
         "deliver_at", "In place of delay, the time of the delivery.", {"type": "string", "format": "date-time"}
     )
-    parameters = key, message_key, header, delay, moment
+    ttl = _query("ttl", "Seconds after which subscribers pass the messages over [never].", {"type": "number"})
+    parameters = key, message_key, header, delay, moment, ttl
     return _operation("putMessages", "Put messages.", answers, *parameters, requestBody=bodies)
 
 
@@ -113,6 +115,9 @@ def _looking_back() -> dict[str, Any]:
     after = _query("after", "`next` of the previous page; repeat stop, and leave start out.", _TEXT)
     page = {"200": _json("Stored messages; no subscriber's position changes.", "Records"), **_problems(409, 410, 422)}
     found = {"200": _json("The times.", "Times"), **_problems(422)}
+    key = _query("after", "`next` of the previous page: a key, as %XX.", _TEXT)
+    values = {"200": _json("The last message of each key, in the order of the keys.", "Table"), **_problems(413, 422)}
+    value = {"200": _json("The last message of the key.", "Value"), **_problems(413, 422)}
     return {
         "/topics/{topic}/records": {
             "get": _operation("readRecords", "Read messages from a start on, by page.", page, _START, stop, _MAX, after)
@@ -120,6 +125,8 @@ def _looking_back() -> dict[str, Any]:
         "/topics/{topic}/times": {
             "get": _operation("getTimes", "Show how far a topic can be looked back into.", found)
         },
+        "/topics/{topic}/table": {"get": _operation("readTable", "Read a topic as a table.", values, _MAX, key)},
+        "/topics/{topic}/table/{key}": {"get": _operation("readKey", "Read the last message of a key.", value)},
     }
 
 

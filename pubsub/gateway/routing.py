@@ -78,15 +78,22 @@ def _match(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
         if wanted.startswith("{"):
             if not part:
                 return None
-            names[wanted[1:-1]] = _unquoted(part) if "%" in part else part
+            unquoted = _bytes if wanted == "{key}" else _unquoted
+            names[wanted[1:-1]] = unquoted(part) if "%" in part else part
         elif wanted != part:
             return None
     return names
 
 
-def _unquoted(part: str) -> str:
+def _bytes(part: str) -> str:
+    """Return a key of any bytes, each as the character with its number."""
     if _NO_ESCAPE.search(part):
         raise Problem("bad-request", "In a path write two hexadecimal digits after a %, and a % itself as %25.")
+    return unquote_to_bytes(part).decode("latin-1")
+
+
+def _unquoted(part: str) -> str:
+    _bytes(part)
     try:
         return unquote_to_bytes(part).decode("ascii")
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from pubsub.client.starts import FORM
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
-from pubsub.protocol.topic_settings import DROP_FORM, EXPIRE_FORM, KEEP_FORM
+from pubsub.protocol.topic_settings import BYTES_FORM, DROP_FORM, EXPIRE_FORM, KEEP_FORM, RATE_FORM, TOMBSTONES_FORM
 
 Schema = dict[str, Any]
 
@@ -159,6 +159,19 @@ class Times(Shape):
     end: Annotated[str | None, Meta(description="Position after the last message.")]
 
 
+class Value(Shape):
+    key: Annotated[Text, Meta(description="The key, if it is UTF-8.")] = UNSET
+    key_base64: Base64 = UNSET
+    body: Annotated[Text, Meta(description="The last message of the key, if it is UTF-8.")] = UNSET
+    body_base64: Base64 = UNSET
+
+
+class Table(Shape):
+    topic: str
+    values: list[Value]
+    next: Next
+
+
 class SeekWanted(Shape):
     start: Annotated[str, Meta(description=f"{FORM[0].upper()}{FORM[1:]}.")]
 
@@ -266,6 +279,10 @@ class Topic(Shape, kw_only=True):
     keep: Annotated[str | None, Meta(description="How much stays beyond what subscribers need; null: unknown.")]
     drop: Annotated[str | None, Meta(description="What goes although a subscriber needs it; null: unknown.")]
     expire: Annotated[str | None, Meta(description="Age beyond which nothing is delivered; null: unknown.")]
+    rate_limit: Annotated[str | None, Meta(description="The setting rate: messages put in a second; null: unknown.")]
+    bytes_limit: Annotated[str | None, Meta(description="The setting bytes: bytes put in a second; null: unknown.")]
+    throttled: Annotated[Count | None, Meta(description="Puts that were put off because of the two; null: unknown.")]
+    throttled_seconds: Annotated[float | None, Meta(description="Time during which puts waited; null: unknown.")]
     settings_from: Annotated[
         dict[str, str] | None, Meta(description="By setting: topic, default PATTERN, or built-in.")
     ]
@@ -276,6 +293,9 @@ class Topic(Shape, kw_only=True):
         float | None, Meta(description="Age of the oldest stored message; null: none, or without settings.")
     ]
     not_let_go: Annotated[str | None, Meta(description="Reason why messages beyond `keep` stay; empty: none stay.")]
+    superseded_seconds: Annotated[
+        float | None, Meta(description="Age of the oldest superseded message that a subscriber needs; null: none.")
+    ]
     delayed: (
         Annotated[int, Meta(ge=0, description="Messages that wait for their due time; absent: none.")] | UnsetType
     ) = UNSET
@@ -335,13 +355,19 @@ class TopicSettings(Shape):
     conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
     sources: Annotated[dict[str, str], Meta(description="By setting: topic, default PATTERN, or built-in.")]
     expire: Annotated[str, Meta(description="The age beyond which a message is not delivered any more.")]
+    rate: Annotated[str, Meta(description="The most messages that are put in a second.")]
+    bytes: Annotated[str, Meta(description="The most bytes that are put in a second.")]
     own: Annotated[dict[str, str], Meta(description="By setting: the topic's own value; empty: a default holds.")]
+    tombstones: Annotated[str, Meta(description="With `keep=latest`, how long the deletion of a key stays.")]
 
 
 class SettingsWanted(Shape):
     keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
     drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: the default. Left out: unchanged.")] = UNSET
+    tombstones: Annotated[Text, Meta(description=f"{TOMBSTONES_FORM}; empty: 1d. Left out: unchanged.")] = UNSET
     expire: Annotated[Text, Meta(description=f"{EXPIRE_FORM}; empty: the default. Left out: unchanged.")] = UNSET
+    rate: Annotated[Text, Meta(description=f"{RATE_FORM}; empty: the default. Left out: unchanged.")] = UNSET
+    bytes: Annotated[Text, Meta(description=f"{BYTES_FORM}; empty: the default. Left out: unchanged.")] = UNSET
 
 
 class PurgeWanted(Shape):

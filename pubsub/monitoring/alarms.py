@@ -27,6 +27,9 @@ KEPT_SECONDS_MIN: Final = 3600.0
 KEPT_TIMES_MAX: Final = 2
 """Multiple of the age in `keep` above which there is an alarm."""
 
+SUPERSEDED_SECONDS_MAX: Final = 86_400.0
+"""Age of a superseded message that a subscriber holds, above which there is an alarm."""
+
 TRIES_MAX: Final = 5
 """Unanswered tries at one chunk of a transfer above which there is an alarm."""
 
@@ -51,6 +54,7 @@ def alarms(report: Facts) -> list[str]:
         *_conflicts(topics),
         *_overdue(topics),
         *_kept(topics),
+        *_superseded(topics),
         *_moves(report["moves"]),
     ]
 
@@ -150,6 +154,16 @@ def _kept(topics: list[Facts]) -> Iterator[str]:
         else:
             yield f"{held}; check that the disk of its server is not full"
     yield from _more(beyond, f"have messages of more than {KEPT_TIMES_MAX} times the age in keep")
+
+
+def _superseded(topics: list[Facts]) -> Iterator[str]:
+    """Yield the topics that a subscriber keeps from compaction (docs/explanation/compaction.md, KL2)."""
+    held = [one for one in topics if (one.get("superseded_seconds") or 0) > SUPERSEDED_SECONDS_MAX]
+    for topic in nlargest(TOPICS_MAX, held, key=lambda one: one["superseded_seconds"]):
+        text = f"topic {topic['topic']}: a superseded message of {words(topic['superseded_seconds'])} stays"
+        reason = topic["not_let_go"] or "a subscriber"
+        yield f"{text}; {reason} needs it: check that it runs, or end its subscription"
+    yield from _more(held, "have superseded messages that a subscriber needs")
 
 
 def _beyond(topic: Facts) -> float:

@@ -201,6 +201,9 @@ class Read:
     """1: no record, but as JSON what the range shows: `oldest` and `newest`, the stamps in microseconds since 1970, or
     null; `records`; `bytes`; `exact`, false if the two may be too low; `first` and `end`, the position of the first
     record and the one after the last."""
+    tombstones: Annotated[Number, "!tombstones"] = 0
+    """1 more than the `number` of the last answer. If the deletion of a key was removed since then, at a place that the
+    range has not reached, the answer is `again`. 0: that does not matter."""
 
 
 @message("PUT", positional=3)
@@ -346,7 +349,8 @@ class Status:
     first: Place = None
     """With LOST, the first lost position; `message` is the last one. With GONE, the oldest position that is held."""
     number: Number = 0
-    """The number of the subscription, if a higher one is known."""
+    """The number of the subscription, if a higher one is known. To READ with `!tombstones`, and to its first READ
+    without `after`, the number of deletions of keys that compaction has removed."""
     epoch: Annotated[Number, "opening", "epoch"] = 0
     """As `number`, for the session."""
     log: Hex = ""
@@ -385,6 +389,8 @@ class Status:
     """To WHOLE: servers with other defaults of topics' settings than the one that asks, separated by commas."""
     clock: Number = 0
     """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
+    after: Number = 0
+    """With BUSY, to PUT above a quota: milliseconds until the row after `last` may be sent again; 0: not known."""
     body: Contents = b""
     """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. A
     line follows for each subscriber with topics that match its patterns and that it may not get. To PERIODIC: the

@@ -26,6 +26,7 @@ from pubsub.protocol.topic_settings import (
     Amount,
     format_drop,
     format_keep,
+    format_rate,
 )
 
 DEFAULTS_MAX: Final = 1_000
@@ -39,17 +40,21 @@ class TopicDefault(NamedTuple):
 
     Attributes:
         match: the pattern of the topics.
-        keep, drop, expire: the amounts.
+        keep, drop, expire, rate, throughput: the amounts, in the order of SETTINGS.
     """
 
     match: str
     keep: Amount = NONE
     drop: Amount = EVER
     expire: Amount = EVER
+    rate: Amount = EVER
+    throughput: Amount = EVER
 
     def __str__(self) -> str:
         expire = f" expire={format_drop(self.expire)}" if self.expire != EVER else ""
-        return f"{self.match} keep={format_keep(self.keep)} drop={format_drop(self.drop)}{expire}"
+        rate = f" rate={format_rate(self.rate)}" if self.rate != EVER else ""
+        size = f" bytes={format_rate(self.throughput)}" if self.throughput != EVER else ""
+        return f"{self.match} keep={format_keep(self.keep)} drop={format_drop(self.drop)}{expire}{rate}{size}"
 
 
 BUILT_IN: Final = TopicDefault("")
@@ -101,7 +106,10 @@ def make_default(match: object, values: dict[str, str]) -> TopicDefault:
             amounts[name] = parse(text)
         except ValueError as error:
             raise ValueError(f"{name} is {error}") from None
-    return TopicDefault(pattern, **amounts)
+    if "tombstones" in values or amounts["keep"].latest:
+        raise ValueError("keep=latest and tombstones are settings of single topics: pubsub topic set TOPIC keep=latest")
+    del amounts["tombstones"]
+    return TopicDefault(pattern, *amounts.values())
 
 
 def default_for(topic: str, rules: Iterable[TopicDefault]) -> TopicDefault:

@@ -1,11 +1,16 @@
 """The settings of a topic, as their texts: how much of it is kept, and when unacknowledged messages are dropped.
 
     keep    how much stays although every subscriber has acknowledged it
-            none | ever | amounts separated by commas: an age, bytes, records
+            none | ever | latest | amounts separated by commas: an age, bytes, records
     drop    the amount beyond which a message goes although a subscriber has not acknowledged it
             never | an age, bytes, or both separated by a comma
+    tombstones  with keep=latest: how long the deletion of a key stays, at least an hour
     expire  the age beyond which a message is not delivered any more, though it may be stored
             never | an age
+    rate    the most messages that clients put in a second
+            none | a number, such as 1000/s
+    bytes   the most bytes that clients put in a second
+            none | a number of bytes, such as 5MiB/s
 
 Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days. With an
 empty text the topic has no value of its own, and the default of its server holds (`protocol.topic_defaults`).
@@ -33,7 +38,7 @@ _RECORDS: Final = re.compile(r"([0-9]{1,18}) ?records?")
 TEXT_MAX: Final = 200
 """Most characters of one setting."""
 
-SETTINGS: Final = ("keep", "drop", "expire")
+SETTINGS: Final = ("keep", "drop", "expire", "tombstones", "rate", "bytes")
 """The names of the settings."""
 
 NOT_SOLE_OWNER: Final = "not sole owner"
@@ -45,11 +50,17 @@ CLOCK_AHEAD: Final = "clock ahead of the proxies, or not compared yet"
 OTHER_DEFAULTS: Final = "other defaults at"
 """Begin of such a reason: these servers have other defaults, so that no default lets a record go."""
 
+PATTERNED: Final = ("keep", "drop", "expire", "rate", "bytes")
+"""The settings that a server's default by pattern may have."""
+
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
 
-KEEP_FORM: Final = "none, ever, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+KEEP_FORM: Final = "none, ever, latest, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+RATE_FORM: Final = "none, or messages a second such as 1000/s"
+BYTES_FORM: Final = "none, or bytes a second such as 5MiB/s"
 EXPIRE_FORM: Final = "never, or an age such as 1h"
+TOMBSTONES_FORM: Final = "an age such as 1d, at least 1h"
 DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
 
 _Amount = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -62,11 +73,13 @@ class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
         age: microseconds; None: no age lets a record go.
         size: bytes of the records after it; None as before.
         records: number of the records after it; None as before.
+        latest: True if a record with a key goes once a later record of the same key follows it.
     """
 
     age: _Amount | None = None
     size: _Amount | None = None
     records: _Amount | None = None
+    latest: bool = False
 
     @property
     def counts(self) -> bool:
@@ -76,11 +89,21 @@ class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     def keeps_as_much_as(self, other: Amount) -> bool:
         """Return True if it lets nothing go that the other amount keeps."""
         parts = ((self.age, other.age), (self.size, other.size), (self.records, other.records))
-        return other == NONE or all(mine is None or (its is not None and mine >= its) for mine, its in parts)
+        if other in (NONE, self):
+            return True
+        return not self.latest and all(mine is None or (its is not None and mine >= its) for mine, its in parts)
 
 
 EVER: Final = Amount()
 """Nothing goes."""
+
+LATEST: Final = Amount(latest=True)
+"""Of each key, the last record stays. A record without a key stays, too."""
+
+TOMBSTONES: Final = 86_400 * 10**6
+"""Default of `tombstones` (microseconds)."""
+
+TOMBSTONES_MIN: Final = 3600 * 10**6
 
 NONE: Final = Amount(age=0)
 """A record goes as soon as every subscriber has acknowledged it."""
@@ -92,14 +115,25 @@ def parse_keep(text: str) -> Amount:
     Raises:
         ValueError: it has another form; the message is the form.
     """
-    if text == "latest":
-        raise ValueError(f"{KEEP_FORM}; this release cannot keep the latest record of each key")
-    return {"none": NONE, "": NONE, "ever": EVER}.get(text) or _parse(text, KEEP_FORM, records=True)
+    return {"none": NONE, "": NONE, "ever": EVER, "latest": LATEST}.get(text) or _parse(text, KEEP_FORM, records=True)
 
 
 def parse_drop(text: str) -> Amount:
     """Parse the text of `drop`. Raises ValueError as `parse_keep` does."""
     return EVER if text in {"never", ""} else _parse(text, DROP_FORM, records=False)
+
+
+def parse_tombstones(text: str) -> Amount:
+    """Parse the text of `tombstones`. Raises ValueError as `parse_keep` does."""
+    match = _AGE.fullmatch(text or "1d")
+    age = int(match[1]) * _AGES[match[2]] if match else 0
+    if not TOMBSTONES_MIN <= age <= NUMBER_MAX:
+        raise ValueError(TOMBSTONES_FORM)
+    return Amount(age)
+
+
+def format_tombstones(age: int) -> str:
+    return _shortest(age, {unit: _AGES[unit] for unit in "smhd"}, "")
 
 
 def parse_expire(text: str) -> Amount:
@@ -108,6 +142,25 @@ def parse_expire(text: str) -> Amount:
     if found.size is not None:
         raise ValueError(EXPIRE_FORM)
     return found
+
+
+def parse_rate(text: str) -> Amount:
+    """Parse the text of `rate`: the amount has only records. Raises ValueError as `parse_keep` does."""
+    return _a_second(text, "records", " records", RATE_FORM)
+
+
+def parse_bytes(text: str) -> Amount:
+    """Parse the text of `bytes`: the amount has only a size. Raises ValueError as `parse_keep` does."""
+    return _a_second(text, "size", "", BYTES_FORM)
+
+
+def _a_second(text: str, part: str, unit: str, form: str) -> Amount:
+    if text in {"none", ""}:
+        return EVER
+    name, number = _part(text.removesuffix("/s").strip() + unit) if text.endswith("/s") else ("", 0)
+    if name != part or not 0 < number <= NUMBER_MAX:
+        raise ValueError(form)
+    return Amount(size=number) if part == "size" else Amount(records=number)
 
 
 def _parse(text: str, form: str, *, records: bool) -> Amount:
@@ -119,7 +172,7 @@ def _parse(text: str, form: str, *, records: bool) -> Amount:
         found[name] = number
     if len(text) > TEXT_MAX:
         raise ValueError(form)
-    return Amount(**found)
+    return Amount(found.get("age"), found.get("size"), found.get("records"))
 
 
 def _part(text: str) -> tuple[str, int]:
@@ -133,11 +186,16 @@ def _part(text: str) -> tuple[str, int]:
 
 
 def format_keep(amount: Amount) -> str:
-    return {NONE: "none", EVER: "ever"}.get(amount) or _format(amount)
+    return {NONE: "none", EVER: "ever", LATEST: "latest"}.get(amount) or _format(amount)
 
 
 def format_drop(amount: Amount) -> str:
     return "never" if amount == EVER else _format(amount)
+
+
+def format_rate(amount: Amount) -> str:
+    """Format a value of `rate` or `bytes`."""
+    return "none" if amount == EVER else f"{_format(amount).removesuffix(' records')}/s"
 
 
 def _format(amount: Amount) -> str:
@@ -161,16 +219,25 @@ PARSERS: Final[Mapping[str, Callable[[str], Amount]]] = {
     "keep": parse_keep,
     "drop": parse_drop,
     "expire": parse_expire,
+    "tombstones": parse_tombstones,
+    "rate": parse_rate,
+    "bytes": parse_bytes,
 }
 """By setting: parses its text, or raises ValueError with the form."""
 
 
 class Values(NamedTuple):
-    """A topic's own values; None where a default holds."""
+    """A topic's own values, in the order of SETTINGS; None where a default holds.
+
+    `throughput` is the setting `bytes`.
+    """
 
     keep: Amount | None = None
     drop: Amount | None = None
     expire: Amount | None = None
+    tombstones: Amount | None = None
+    rate: Amount | None = None
+    throughput: Amount | None = None
 
 
 def own_value(text: str, parse: Callable[[str], Amount]) -> Amount | None:
@@ -207,7 +274,8 @@ class SettingsInForce:
 
 
 def encode_settings(values: dict[str, str]) -> bytes:
-    """Return the body of CONFIGURE: the texts of the settings by name."""
+    """Return the body of CONFIGURE: the texts of the settings by name. A server takes a missing one as empty."""
+    values = {name: text for name, text in values.items() if text}
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
@@ -231,4 +299,4 @@ def decode_settings(body: bytes) -> Values:
             found[name] = own_value(values.get(name, ""), parse)
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    return Values(**found)
+    return Values(*found.values())

@@ -16,6 +16,7 @@ from pubsub.base.clock import Clock
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveServer
 from pubsub.messenger.zap_handler import ZapHandler
+from pubsub.proxy.client_quotas import ClientQuotas
 from pubsub.proxy.rights import Rights, facts
 from pubsub.security.access import Verdict
 from pubsub.security.audit import Audit
@@ -34,6 +35,7 @@ class ProxyAccess:
 
     Attributes:
         rights: the decision about each message.
+        quotas: the buckets of clients with a quota.
         sock: poll it for reading, then call `take`.
 
     Raises:
@@ -49,6 +51,7 @@ class ProxyAccess:
             self.authorizer.close()
             raise
         self.rights = Rights(self.authorizer.access, token_bytes(SECRET_BYTES))
+        self.quotas = ClientQuotas(self.authorizer.access)
         self.sock = self._zap_handler.sock
 
     @property
@@ -95,6 +98,10 @@ class ProxyAccess:
         self.authorizer.note(
             what, self._clock.wall(), user=user, sender=asked.sender, topic=asked.topic, subscription=asked.name
         )
+
+    def report(self) -> dict[str, Any]:
+        """Return the part of a report about keys."""
+        return {**self.authorizer.report(), "throttled": self.quotas.facts()}
 
     def close(self) -> None:
         """Accept no more connections. Call it before the context is terminated."""

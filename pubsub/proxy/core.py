@@ -353,15 +353,16 @@ class ProxyCore:
             return f"server_{server.id}_sends_no_heartbeats"
         return f"server_{server.id}_with_store_{server.store}_sends_no_heartbeats"
 
-    def reject(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
+    def reject(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "", after: int = 0) -> None:
         """Answer a request that the proxy rejects.
 
         Args:
             client: the link of the client.
             head: prefix and header of the request.
-            outcome: DENIED or REFUSED.
+            outcome: DENIED, REFUSED, or BUSY for a put above a quota.
             reason: one word.
             text: the reason as a sentence for a person, cut off after SENTENCE_BYTES_MAX bytes.
+            after: with BUSY, milliseconds until the request may be sent again.
         """
         try:
             prefix = unpack(head)
@@ -371,7 +372,7 @@ class ProxyCore:
         if outcome is Outcome.REFUSED:
             self.counters["refused"] += 1
         body = text.encode("utf-8")[:SENTENCE_BYTES_MAX].decode("utf-8", "ignore").encode("utf-8")
-        self.replies.answer(client, prefix, outcome, reason, body=body)
+        self.replies.answer(client, prefix, outcome, reason, body=body, after=after)
 
     def expel(self, link: bytes, now: float) -> None:
         """Send nothing more to the server of this link, because its key lost its rights.

@@ -13,6 +13,7 @@ import zmq.backend
 
 from pubsub.protocol import Outcome
 from pubsub.proxy.access import ProxyAccess
+from pubsub.proxy.client_quotas import QUOTA_CLIENT
 from pubsub.proxy.replies import ORIGIN_MARK, Send
 from pubsub.proxy.rights import SERVER_USERS, Asked, Course
 from pubsub.proxy.traffic import DRAIN_MAX, DRAIN_SECONDS, Socket, Traffic
@@ -79,13 +80,33 @@ class KeyedTraffic(Traffic):
             self._rest(sock)
             return False
         assert asked.question is not None
+        if asked.quota is not None and not self._within_quota(user, client, head, asked.quota, now):
+            self._rest(sock)
+            return False
         topic = asked.question.topic
         assigned = self.core.table.assignments.tentative
         known = topic in assigned
-        usual = self._from_client(sock, client, head, now)
+        if asked.quota is None:
+            usual = self._from_client(sock, client, head, now)
+        else:
+            usual, frames = False, self._rest(sock)
+            access.quotas.took(user, head, sum(map(len, frames)))
+            self.core.client_message(client, (head, *frames), now)
         if not usual and not known and topic in assigned:
             access.note("topic_made", user, asked.question)
         return usual
+
+    def _within_quota(
+        self, user: str, client: bytes, head: bytes, quota: tuple[int | None, int | None], now: float
+    ) -> bool:
+        """Answer a put above the quota of its client; return whether it passes."""
+        access = self._access
+        assert access is not None
+        after = access.quotas.after(user, quota, now)
+        if after:
+            access.counters["throttled"] += 1
+            self.core.reject(client, head, Outcome.BUSY, QUOTA_CLIENT, after=after)
+        return not after
 
     def _noted(self, user: str, client: bytes, head: bytes, asked: Asked, now: float) -> bool:
         """Record a request if it has to be recorded; return whether it passes."""

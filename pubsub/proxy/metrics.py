@@ -66,6 +66,9 @@ def _gauges(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) ->
     for name, size in under_way.items():
         yield Gauge("in_flight_bytes", "Bytes of large bodies in flight to a server.", size, {"server": name})
     yield Gauge("puts_looked_at", "Puts in flight that are timed.", len(samples.waiting))
+    for user, held in (core.keys() if core.keys is not None else {}).get("throttled", {}).items():
+        text = "Time during which puts of a key with a quota waited, since the start."
+        yield Gauge("throttled_seconds", text, held["seconds"], {"user": user})
     process = core.process()
     yield Gauge("disk_size_bytes", "Size of the disk with its directory.", process.get("disk_size_bytes", 0))
     yield Gauge("disk_free_bytes", "Bytes that may still be written to that disk.", process.get("disk_free_bytes", 0))

@@ -131,7 +131,7 @@ class ProxyProcess(KeyedTraffic):
         self.core.process = partial(used, settings.directory)
         self.core.servers.last_reports.asks = True
         if self._access is not None:
-            self.core.keys = self._access.authorizer.report
+            self.core.keys = self._access.report
             self.core.patterns.may_get = self._access.rights.access.may_get
             self.core.may_name = self._access.rights.may_name
             self.core.members.keyed = True

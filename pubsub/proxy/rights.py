@@ -71,11 +71,13 @@ class Asked(NamedTuple):
     Attributes:
         verdict: the decision of the access rules, with its reason.
         question: the right that the message needs; None if the message cannot be read.
+        quota: of an allowed put, the quota of its client; None: there is none.
     """
 
     course: Course
     verdict: Verdict
     question: Question | None
+    quota: tuple[int | None, int | None] | None = None
 
 
 UNREADABLE: Final = Asked(Course.REFUSE, Verdict(False, Why.FORM, "the_header_cannot_be_read"), None)
@@ -134,7 +136,9 @@ class Rights:
             return UNREADABLE
         verdict = self.access.decide(user, *asked)
         if verdict is ALLOWED:
-            return Asked(Course.AUDIT if contents[:5] in _WRITTEN_DOWN else Course.GOES, verdict, asked)
+            line = self.access.authorized.by_user.get(user) if contents.startswith(b"PUT ") else None
+            course = Course.AUDIT if contents[:5] in _WRITTEN_DOWN else Course.GOES
+            return Asked(course, verdict, asked, None if line is None else line.quota)
         return Asked(Course.DROP if contents.startswith(_ANSWERS) else Course.DENY, verdict, asked)
 
     def tagged(self, user: str, link: bytes) -> bytes:

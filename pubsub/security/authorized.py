@@ -7,6 +7,7 @@
     client   spark-*  pk_…     put=*  get=*  names=nightly,roll-*
     client   ops      pk_…     status  operate
     client   shop     pk_…     call=billing  serve=stock,orders/*
+    client   feed     pk_…     put=news  rate=500/s  bytes=5MiB/s
 
 A line authorizes one key. A line only grants rights and never denies any. So the order of lines has no meaning, and to
 remove a line only removes rights. A file is accepted as a whole or not at all. A file without a line feed at its end is
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
@@ -27,6 +28,7 @@ from typing import Any, Final, NamedTuple
 from pubsub.base.limits import NAME_LENGTH_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import AuthorizedRefused, InvalidKey
 from pubsub.protocol.names import is_id
+from pubsub.protocol.topic_settings import EVER, Amount, format_rate, parse_bytes, parse_rate
 from pubsub.security.fingerprints import fingerprint
 from pubsub.security.keys import SECRET, format_public, parse_public
 from pubsub.security.patterns import Pattern, parse_pattern
@@ -67,6 +69,9 @@ _FLAGS: Final = ("status", "operate")
 _SECRET: Final = re.compile(rf"{SECRET}[A-Za-z0-9_-]{{16,}}")
 """Text that may be a secret key, or a part of one."""
 
+_QUOTAS: Final[Mapping[str, Callable[[str], Amount]]] = {"rate": parse_rate, "bytes": parse_bytes}
+"""Limits on the rights of a client, not rights: messages and bytes that each proxy lets it put in a second."""
+
 LISTS: Final = tuple(_LISTS)
 
 RIGHTS: Final = (*_LISTS, *_FLAGS)
@@ -87,6 +92,7 @@ class Line:
         status: it may ask for reports.
         operate: it may operate, and ask for reports.
         call, serve: services that it may call, and serve (docs/services.md, *Keys*).
+        rate, throughput: the most messages and bytes that each proxy lets it put in a second (docs/security.md).
         number: the line number, from 1; not a part of the line's meaning.
     """
 
@@ -100,6 +106,8 @@ class Line:
     operate: bool = False
     call: tuple[Pattern, ...] = ()
     serve: tuple[Pattern, ...] = ()
+    rate: Amount = EVER
+    throughput: Amount = EVER
     number: int = field(default=0, compare=False)
 
     @property
@@ -112,7 +120,14 @@ class Line:
         """The rights as written in the file, in a fixed order: `put=orders/*,audit`, `status`."""
         lists = ((name, getattr(self, name)) for name in _LISTS)
         words = [f"{name}={','.join(map(str, patterns))}" for name, patterns in lists if patterns]
-        return (*words, *(name for name in _FLAGS if getattr(self, name)))
+        quotas = zip(_QUOTAS, (self.rate, self.throughput), strict=True)
+        limits = [f"{name}={format_rate(amount)}" for name, amount in quotas if amount != EVER]
+        return (*words, *(name for name in _FLAGS if getattr(self, name)), *limits)
+
+    @property
+    def quota(self) -> tuple[int | None, int | None] | None:
+        """The most messages and bytes a second, each None for no limit; None: it has no quota."""
+        return None if self.rate == self.throughput == EVER else (self.rate.records, self.throughput.size)
 
     def __str__(self) -> str:
         return "  ".join([f"{self.role:<6}", f"{self.id!s:<8}", format_public(self.key), *self.rights])
@@ -230,10 +245,15 @@ def _rights(words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
-        if name not in RIGHTS:
+        attribute = "throughput" if name == "bytes" else name
+        if name not in RIGHTS and name not in _QUOTAS:
             raise ValueError(f"there is no right {shown(name)}; rights: put= get= names= call= serve= status operate")
-        if name in found:
-            raise ValueError(f"{name} occurs twice; separate its patterns by commas")
+        if attribute in found:
+            separate = "" if name in _QUOTAS else "; separate its patterns by commas"
+            raise ValueError(f"{name} occurs twice{separate}")
+        if name in _QUOTAS:
+            found[attribute] = _quota(name, text)
+            continue
         if name in _FLAGS:
             if equals:
                 raise ValueError(f"{name} takes no patterns")
@@ -241,6 +261,14 @@ def _rights(words: list[str]) -> dict[str, Any]:
         else:
             found[name] = _patterns(name, text)
     return found
+
+
+def _quota(name: str, text: str) -> Amount:
+    try:
+        amount = _QUOTAS[name](text or "?")
+    except ValueError as error:
+        raise ValueError(f"{name} is {error}; not {shown(text)}") from None
+    return amount
 
 
 def shown(text: str) -> str:

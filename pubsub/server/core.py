@@ -52,7 +52,7 @@ from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
-from pubsub.server.ownership.sole_owner import Delivering, SoleOwner, Trimming
+from pubsub.server.ownership.sole_owner import Compacting, Delivering, SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
@@ -225,6 +225,8 @@ class ServerCore:
         for operation, sole in self.sole_owner.decided():
             if isinstance(operation, Trimming):
                 self.retention.decided(operation, sole, now)
+            elif isinstance(operation, Compacting):
+                self.retention.compaction.decided(operation, sole, now)
             elif isinstance(operation, Delivering):
                 self.delays.decided(operation.topic, sole, now)
             elif sole:

@@ -179,6 +179,7 @@ class ServerProcess:
             self._store = self._disk.store
         self._group_commit = self._make_group_commit(loops, None if self._disk is None else self._disk.lock)
         self.core = self._group_commit.core
+        self.core.retention.compaction.clock = self._clock.monotonic
         check_stale(settings, self.core)
         self.core.proxies.address = self._told
         self.core.state.process = partial(used, settings.directory)

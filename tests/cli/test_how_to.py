@@ -98,6 +98,20 @@ def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
     assert "\n7d never False\ntopic orders has other settings meanwhile" in found
 
 
+def test_the_latest_message_of_each_key_is_read_as_a_table(tmp_path: Path) -> None:
+    page, port = "keep-the-latest.md", free_port()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "shop.py").write_text(program)
+    lines = commands(page)
+    gateway = next(number for number, line in enumerate(lines) if line.startswith("pubsub gateway start"))
+    lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
+    lines = [line.replace(":8080", f":{port}") for line in lines]
+    found = typed(tmp_path, ["set -m", *lines, f"{sys.executable} shop.py"], "cluster")
+    assert "EUR\t1.09\n" in found
+    assert '"values":[{"key":"EUR","body":"1.09\\n"},{"key":"JPY","body":"0.0064\\n"}],"next":null' in found
+    assert found.endswith("b'1.09\\n'\nb'unknown'\nb'1.36'\nb'EUR' b'1.09\\n'\nb'JPY' b'0.0064\\n'\n")
+
+
 def test_messages_are_delayed(tmp_path: Path) -> None:
     lines = [line for line in commands("delay-messages.md") if not line.startswith("pubsub down")]
     (program,) = re.findall(
@@ -109,6 +123,16 @@ def test_messages_are_delayed(tmp_path: Path) -> None:
     assert "tea" in found
     assert '"delayed": 5' in found
     assert "Topics with delayed messages" in found
+
+
+def test_publishers_are_limited(tmp_path: Path) -> None:
+    lines = [line for line in commands("limit-publishers.md") if not line.startswith("pubsub down")]
+    lines += ["pubsub topic show orders", "pubsub status --json"]
+    found = typed(tmp_path, lines, "cluster")
+    assert "orders: keep=none drop=never rate=5/s bytes=1MiB/s (version " in found
+    assert "Topics with throttled puts" in found
+    assert re.search(r'"throttled": [1-9]', found), "the put after the fifty lines waited"
+    assert "orders: keep=none drop=never (version " in found
 
 
 def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:

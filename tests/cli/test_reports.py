@@ -58,7 +58,7 @@ def test_a_topic_of_one_server_is_complete_and_names_its_slowest_subscriber() ->
 
 KEPT = {
     "keep": "7d", "drop": "never", "settings_conflict": False, "keep_seconds": 604_800.0, "kept_bytes": 2048,
-    "oldest_stored_seconds": 90.0, "not_let_go": "",
+    "oldest_stored_seconds": 90.0, "not_let_go": "", "superseded_seconds": 90_000.0,
 }  # fmt: skip
 
 

@@ -79,6 +79,9 @@ def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: s
         "conflict": False,
         "sources": {},
         "expire": "never",
+        "tombstones": "1d",
+        "rate": "none",
+        "bytes": "none",
     }
     assert shown(command, topic) == defaults
 
@@ -110,11 +113,11 @@ def test_a_change_that_may_delete_messages_asks_first_and_changes_nothing_withou
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["keep"], "write keep=VALUE or drop=VALUE or expire=VALUE"),
+        (["keep"], "write keep=VALUE or drop=VALUE or expire=VALUE or tombstones=VALUE"),
         (["expires=1h"], "is no setting of a topic"),
         (["keep=1d", "keep=2d"], "keep is given twice"),
-        (["keep=soon"], "keep is none, ever, or amounts such as 7d"),
-        (["keep=latest"], "cannot keep the latest record"),
+        (["keep=soon"], "keep is none, ever, latest, or amounts such as 7d"),
+        (["tombstones=5m"], "tombstones is an age such as 1d, at least 1h"),
         (["drop=5 records"], "drop is never, an age"),
     ],
 )

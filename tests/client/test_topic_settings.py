@@ -81,8 +81,8 @@ def test_two_clients_that_each_change_one_setting_at_once_both_succeed(cluster: 
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"keep": "7 years"}, "keep is none, ever, or amounts such as 7d, 10GiB"),
-        ({"keep": "latest"}, "this release cannot keep the latest record of each key"),
+        ({"keep": "7 years"}, "keep is none, ever, latest, or amounts such as 7d, 10GiB"),
+        ({"tombstones": "5m"}, "tombstones is an age such as 1d, at least 1h"),
         ({"drop": "100 records"}, "drop is never, an age such as 30d"),
         ({"keep": 7}, "keep is a text, not int"),
         ({"keep": "x" * 1000}, "keep is none, ever"),

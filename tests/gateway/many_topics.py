@@ -68,7 +68,7 @@ class Operations:
         raise NotImplementedError(topic, client)
 
     def settings(self, user: str, topic: str) -> dict[str, Any]:
-        return {"topic": topic, "keep": "none", "drop": "never", "version": "", "conflict": False}
+        return {"topic": topic, "keep": "none", "drop": "never", "version": "", "conflict": False, "tombstones": "1d"}
 
     def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
         raise NotImplementedError(topic, values, base)

@@ -28,6 +28,9 @@ class NoReads:
     def times(self, user: str, topic: str) -> dict[str, Any]:
         return {}
 
+    def table(self, user: str, topic: str) -> dict[bytes, bytes]:
+        return {}
+
 
 class Nothing:
     """Operations that are none."""
@@ -108,7 +111,9 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     assert gateway.ask("DELETE", f"{base}/clients/http.dead").status_code == 200
     assert gateway.ask("DELETE", "/servers/s1/drain").json()["draining"] is False
     assert gateway.ask("PUT", "/servers/s1/drain").status_code == 409
-    gateway.put("tour", b"x")
+    gateway.put("tour", b"x", pubsub_key="k")
+    gateway.ask("GET", f"{base}/table")
+    assert gateway.ask("GET", f"{base}/table/k").json() == {"key": "k", "body": "x"}
     assert gateway.ask("GET", f"{base}/messages").status_code == 200
     gateway.ask("GET", f"{base}/subscribers/s")
     gateway.ask("GET", f"{base}/subscribers/s/dead-letters")

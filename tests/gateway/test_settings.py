@@ -33,7 +33,7 @@ def put(gateway: Gateway, topic: str, **values: str) -> dict[str, Any]:
 def test_a_topic_that_does_not_exist_has_the_defaults_and_asking_creates_none(gateway: Gateway) -> None:
     answer = gateway.ask("GET", "/topics/none/settings")
     defaults = {"topic": "none", "keep": "none", "drop": "never", "version": "", "conflict": False}
-    defaults |= {"sources": {}, "own": {}, "expire": "never"}
+    defaults |= {"sources": {}, "own": {}, "expire": "never", "tombstones": "1d", "rate": "none", "bytes": "none"}
     assert (answer.json(), answer.headers["etag"]) == (defaults, '""')
     assert gateway.ask("GET", "/topics/none").status_code == 404
 
@@ -94,8 +94,8 @@ def test_of_many_changes_of_one_version_at_once_one_counts(gateway: Gateway) -> 
         ({"keep": 7}, "a text"),
         ({"keep": None}, "a text"),
         (b"keep=7d", "not JSON"),
-        ({"keep": "7 years"}, "keep is none, ever, or amounts such as 7d"),
-        ({"keep": "latest"}, "cannot keep the latest record"),
+        ({"keep": "7 years"}, "keep is none, ever, latest, or amounts such as 7d"),
+        ({"tombstones": "5m"}, "tombstones is an age such as 1d, at least 1h"),
         ({"drop": "100 records"}, "drop is never, an age such as 30d"),
         ({"keep": "9" * 1000 + "d"}, "keep is none, ever"),
     ],

@@ -88,6 +88,16 @@ def test_a_topic_that_holds_messages_of_twice_its_keep_is_one_and_says_why(reaso
     assert found == f"topic t: its oldest message is 4 h 0 min old, and keep is 2h; {text}"
 
 
+def test_a_subscriber_that_holds_up_compaction_for_a_day_causes_an_alarm() -> None:
+    held = {"superseded_seconds": 90_000.0, "not_let_go": "subscriber bob"}
+    late = kept("t", None, None) | held
+    early = kept("u", None, None) | held | {"superseded_seconds": 86_400.0}
+    assert alarms(report(topics=[early, late, kept("v", None, None) | {"superseded_seconds": None}])) == [
+        "topic t: a superseded message of 1 d 1 h stays; subscriber bob needs it: check that it runs, or end its"
+        " subscription"
+    ]
+
+
 @pytest.mark.parametrize(
     ("owned", "text"),
     [

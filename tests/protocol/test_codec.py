@@ -146,7 +146,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         wait_ms=numbers,
         name=names,
     ),
-    Read: dict(**ranges, **bounds, **history),
+    Read: dict(**ranges, **bounds, **history, tombstones=numbers),
     Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
     Publish: dict(**sink, stages=stage_maps),
     Put: dict(
@@ -231,6 +231,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "doubtful": flags,
         "patterns": maybe,
         "defaults": words,
+        "after": numbers,
         **store_directory,
         "body": bodies,
     },

@@ -47,6 +47,13 @@ def test_the_example_of_the_documentation_is_read() -> None:
     assert found.by_user[f"client:alice#{fingerprint(key('alice'))}"].key == key("alice")
 
 
+def test_the_quota_of_a_line_is_read_and_written() -> None:
+    (one,) = parse(f"client alice {pk('a')} bytes=5120KiB/s put=a rate=500/s\n".encode()).lines
+    assert (one.quota, one.rights) == ((500, 5 << 20), ("put=a", "rate=500/s", "bytes=5MiB/s"))
+    (other,) = parse(f"client alice {pk('a')} put=a rate=none\n".encode()).lines
+    assert (other.quota, other.rights) == (None, ("put=a",))
+
+
 def test_an_id_with_two_keys_is_found_by_both_and_patterns_are_not_ids() -> None:
     found = parse(f"server s1 {pk('a')}\nserver s1 {pk('b')}\nclient s* {pk('c')}\n".encode())
     assert found.keys_of(Role.SERVER, "s1") == (key("a"), key("b"))
@@ -96,6 +103,11 @@ SECRET = format_secret(key("secret"))
         (f"client alice {pk('a')} put=a,,b", "a pattern of a topic is empty"),
         (f"client alice {pk('a')} put=a put=b", "put occurs twice"),
         (f"client alice {pk('a')} status status", "status occurs twice"),
+        (f"client alice {pk('a')} rate=1/s rate=2/s", "rate occurs twice"),
+        (f"client alice {pk('a')} bytes=1B/s bytes=2B/s", "bytes occurs twice"),
+        (f"client alice {pk('a')} rate=fast", "rate is none, or messages a second such as 1000/s; not 'fast'"),
+        (f"client alice {pk('a')} bytes=5", "bytes is none, or bytes a second such as 5MiB/s; not '5'"),
+        (f"client alice {pk('a')} rate", "rate is none, or"),
         (f"client alice {pk('a')} operate=*", "operate takes no patterns"),
         (f"client alice {pk('a')} put=a#b", "write * , % and # as %2A %2C %25 %23"),
         (f"client alice {pk('a')} put=ä", "write * , % and # as"),

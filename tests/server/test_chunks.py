@@ -48,7 +48,7 @@ from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
-from tests.server.test_fields import FULL, PUBLISHERS, REMOVAL, SETTINGS, full_topic
+from tests.server.test_fields import FULL, PARTS, PUBLISHERS, REMOVAL, SETTINGS, full_topic
 from tests.server.test_sinks import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -57,7 +57,7 @@ A, B = "a" * 16, "b" * 16
 ALICE = f"alice/{A}"
 
 SPANS = (Span(A, 1, 4, 2, 1, True), Span(B, 1))
-PARTS: list[Part] = [
+CHUNKED: list[Part] = [
     Described(A, {A: LogRow(1, 9, 80, 0), B: LogRow(1, 3, 7, 1)}, SPANS, [B], [], {B: "s2"}),
     Batches(A, [BatchRow(1, 2, ALICE, 3, 9, 5, 0, b"{\n}"), BatchRow(3, 2, ALICE, 5, 9, 5, 8, None)]),
     Batches(A, [BatchRow(5, 1, ALICE, 6, 9, 5, 8, b"")]),
@@ -68,19 +68,19 @@ PARTS: list[Part] = [
     Subscriptions({"bob": SubscriptionRow(5, 6, True, 7, (A, 2), (Span(A, 3),))}),
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
     Configured(SETTINGS),
+    Removed(REMOVAL, {A: PARTS}),
     DelayedRows([DelayedRow(20, ALICE, 3, 2, 5, b"{\n}"), DelayedRow(21, ALICE, 5, 1, 5, b"")]),
-    Removed(REMOVAL),
     Ordered(A),
     Purged({A: Places(5, 4), B: Places(2)}),
 ]
-DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
+DATA = {form: [encode(part, form) for part in CHUNKED] for form in FORMS}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_part_round_trips(form: int) -> None:
-    assert {type(part) for part in PARTS} == set(Part.__args__)
-    assert [decode(chunk) for chunk in DATA[form]] == PARTS
-    assert [decode(memoryview(chunk)) for chunk in DATA[form]] == PARTS
+    assert {type(part) for part in CHUNKED} == set(Part.__args__)
+    assert [decode(chunk) for chunk in DATA[form]] == CHUNKED
+    assert [decode(memoryview(chunk)) for chunk in DATA[form]] == CHUNKED
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -104,7 +104,7 @@ def test_the_first_byte_distinguishes_the_forms_and_a_newer_form_is_refused() ->
     for first, second in zip(DATA[1], DATA[2], strict=True):
         assert (first[:1], second[:2]) == (b"{", bytes([0x92, FORM]))
         assert is_refused(bytes([0x92, FORM + 1]) + second[2:])
-    assert encode(PARTS[0], FORM + 1) == DATA[2][0]
+    assert encode(CHUNKED[0], FORM + 1) == DATA[2][0]
 
 
 def is_refused(chunk: bytes) -> bool:
@@ -116,7 +116,7 @@ def is_refused(chunk: bytes) -> bool:
     return False
 
 
-places = st.tuples(st.sampled_from(FORMS), st.integers(0, len(PARTS) - 1), st.integers(0, 1_000))
+places = st.tuples(st.sampled_from(FORMS), st.integers(0, len(CHUNKED) - 1), st.integers(0, 1_000))
 
 
 @given(places, st.binary(max_size=6), st.integers(0, 4))

@@ -51,6 +51,8 @@ def shown() -> Iterator[tuple[str, Commit]]:
     later = (
         c.SettingsChanged
         | c.RemovalChanged
+        | c.LogCompacted
+        | c.BatchKept
         | c.OrderChanged
         | c.TopicPurged
         | c.DelayedKept

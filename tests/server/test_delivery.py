@@ -24,7 +24,7 @@ class Shelf:
         self.logs: dict[int, list[Batch]] = {}
         self.looked_at = 0
 
-    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+    def batches(self, log: int, offset: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
         for batch in self.logs.get(log, []):
             if batch.offset + batch.count > offset and batch.offset < high:
                 self.looked_at += 1

@@ -20,6 +20,7 @@ from pubsub.server.moves.chunks import Batches, DelayedRow, DelayedRows, Moving,
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.compacted import Thinned
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delayed import Waiting, delayed_of
@@ -67,7 +68,10 @@ BASE: list[c.Change] = [
     c.ShelfMerged(40, 1),
 ]
 
-SETTINGS = Settings(B, 5, (A,), (Amount(6, 7, 8), Amount(9)), (Amount(8),), conflict=True, dropped=True)
+SETTINGS = Settings(
+    B, 5, (A,), (Amount(6, 7, 8), Amount(9, latest=True)), (Amount(8),), conflict=True, dropped=True, tombstones=7
+)
+PARTS = (Thinned(3, 5, 1, 6),)
 REMOVAL = Removal(True, 3, (Round(3, A, 2),))
 LEG = Span(A, 2, 4, 3, 8, doubtful=True)
 CHANGES: list[c.Change] = [
@@ -77,6 +81,8 @@ CHANGES: list[c.Change] = [
     c.LogOpened(9, D, 1, c.LogState.MERGED),
     c.LogMerged(3, 1, 2, 7, 50),
     c.LogTrimmed(1, 3, 7, 50),
+    c.LogCompacted(1, (3,), PARTS),
+    c.BatchKept(1, 10, 2, 1, 20, 10, 6, 80, BODY),
     c.BodiesDropped(1, 2, 4),
     c.LogUsedUp(1),
     c.BatchesDiscarded(3, 3, True),
@@ -178,6 +184,7 @@ FULL: list[c.Change] = [
     c.WatermarkStored(3, {1: 4}),
     c.SettingsChanged(1, SETTINGS),
     c.RemovalChanged(1, REMOVAL),
+    c.LogCompacted(1, (), PARTS),
     c.OrderChanged(1, C),
     c.TopicPurged(1, A, Places(5, 4)),
     c.TopicContested(1, "e" * 16, "s2"),
@@ -206,6 +213,7 @@ def full_topic() -> Topic:
     topic.frozen = "tcp://x"
     topic.settings = SETTINGS
     topic.removal = REMOVAL
+    topic.compacted = {A: PARTS}
     topic.order = C
     topic.purged = {A: Places(5, 4)}
     topic.contested = {"e" * 16: "s2"}

@@ -38,6 +38,7 @@ NEWER = (
     c.TopicContested
     | c.SettingsChanged
     | c.RemovalChanged
+    | c.LogCompacted
     | c.OrderChanged
     | c.TopicPurged
     | c.DelayedKept

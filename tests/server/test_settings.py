@@ -46,8 +46,16 @@ def put_each(stage: Stage, first: int, last: int, seconds: float = 1.0, body: by
 
 
 def test_settings_of_a_topic_that_is_not_held_are_the_defaults_and_asking_creates_nothing(stage: Stage) -> None:
-    values = {"keep": ["none"], "drop": ["never"], "expire": ["never"], "match": ""}
-    values["own"] = {"keep": [""], "drop": [""], "expire": [""]}
+    values = {
+        "keep": ["none"],
+        "drop": ["never"],
+        "expire": ["never"],
+        "tombstones": ["1d"],
+        "rate": ["none"],
+        "bytes": ["none"],
+        "match": "",
+    }
+    values["own"] = {name: [""] for name in ("keep", "drop", "expire", "tombstones", "rate", "bytes")}
     assert in_force(stage) == {"version": "", "stamp": 0, "conflict": False, **values}
     assert "t" not in stage.core.state.topics
 
@@ -87,7 +95,7 @@ def test_a_repeated_set_succeeds_although_another_one_followed(stage: Stage) -> 
         (b'{"keep": "7 years"}', "keep is none, ever"),
         (b'{"keep": "0d"}', "keep is none, ever"),
         (b'{"keep": "7d,8d"}', "keep is none, ever"),
-        (b'{"keep": "latest"}', "cannot keep the latest"),
+        (b'{"tombstones": "59m"}', "tombstones is an age such as 1d, at least 1h"),
         (b'{"drop": "100 records"}', "drop is never"),
         (b'{"keep": "' + b"9" * 300 + b'd"}', "keep is none, ever"),
         (b'{"keep": "' + b"9" * 3000 + b'd"}', "not JSON"),

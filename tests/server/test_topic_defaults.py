@@ -51,10 +51,11 @@ def test_a_topic_tells_the_pattern_that_its_values_are_from(tmp_path: Path) -> N
     assert (facts["keep"], facts["drop"], facts["own"]) == (
         ["90d"],
         ["30d"],
-        {"keep": [""], "drop": ["30d"], "expire": [""]},
+        {"keep": [""], "drop": ["30d"], "expire": [""], "rate": [""], "bytes": [""]},
     )
     topic = reported(stage, "audit.a")["topics"]["audit.a"]
-    assert topic["settings_from"] == {"keep": "default audit.>", "drop": "topic", "expire": "default audit.>"}
+    default = dict.fromkeys(("keep", "expire", "rate", "bytes"), "default audit.>")
+    assert topic["settings_from"] == {**default, "drop": "topic"}
     assert (topic["keep"], topic["keep_seconds"]) == ("90d", 90 * DAY)
     stage.close()
 

@@ -10,6 +10,7 @@ from tests.simulation import deleting
 from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
+from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
@@ -65,6 +66,7 @@ class Cast:
         self.tasks = self._tasks()
         self.talkers = self._talkers()
         self.configured = Configured(world, self.history)
+        self.compacted = Compacted(self.fate.latest)
         self.configurers = self._configurers()
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()

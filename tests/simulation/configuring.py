@@ -31,6 +31,7 @@ from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.retention import Retention
 from tests.simulation.history import ACKED, History
+from tests.simulation.limiting import quota
 from tests.simulation.purged import judge_shown, read_all
 from tests.simulation.retaining import Retaining, in_force
 from tests.simulation.tasks import Task
@@ -58,6 +59,8 @@ def configured(fate: Fate, seed: int) -> Fate:
         return fate
     fate.configurers = random.choice((1, 1, 2, 3))
     fate.drops = not fate.ranges and random.random() < 0.5
+    # A holder that does not know the settings yet drops bodies beyond a tight limit.
+    fate.latest = random.random() < 0.35 and not fate.tight
     return fate
 
 
@@ -156,18 +159,22 @@ class Configurer(Task):
             return
         base = "" if status.outcome is Outcome.UNKNOWN else json.loads(bytes(status.body))["version"]
         random = self.world.random
-        keep = "ever" if self.only_ever else random.choice(KEEPS)
+        latest = self.world.fate.latest
+        keep = "latest" if latest else "ever" if self.only_ever else random.choice(KEEPS)
         drop = random.choice(DROPS) if self.drops and not self.only_ever else "never"
         version = f"{random.getrandbits(64):016x}"
         seen = self.known.lineage.get(base, frozenset())
         values = {"keep": keep, "drop": drop}
         if self.world.fate.expires:
             values["expire"] = random.choice(EXPIRIES)
+        if self.world.fate.quotas:
+            values |= quota(random)
         expire = parse_expire(values["expire"]) if "expire" in values else None
         change = Change(version, self.topic, parse_keep(keep), parse_drop(drop), seen, expire)
         self.known.changes[version] = change
         if change.drop != EVER:
             self.history.dropping.add(self.topic)
+        values |= {"tombstones": "1s"} if latest else {}
         request = Configure(self.name, self.topic, version, base, values=encode_settings(values))
         self.ask(request, lambda got: self._changed(change, got))
 

@@ -58,8 +58,17 @@ SOME = {
 def deleting(fate: Fate, seed: int) -> Fate:
     """Have some runs delete topics; drawn apart, so that the others stay what they were."""
     random = Random(f"deletions of {seed}")
-    others = fate.configurers, fate.seekers, fate.sinks, fate.ranges, fate.purgers, fate.families, fate.callers
-    if random.random() >= DELETING or any(others) or fate.older or fate.older_members or fate.tight or fate.retries:
+    others: tuple[object, ...] = (
+        fate.configurers,
+        fate.seekers,
+        fate.sinks,
+        fate.ranges,
+        fate.purgers,
+        fate.families,
+        fate.callers,
+    )
+    others += fate.older, fate.older_members, fate.tight, fate.retries, fate.latest, fate.quotas
+    if random.random() >= DELETING or any(others):
         return fate
     fate.faults = {fault: rate for fault, rate in fate.faults.items() if fault not in EXCUSES}
     fate.deleters = random.choice((1, 1, 2))

@@ -52,8 +52,10 @@ class Fate:
         bursts: share of a client's puts with others at once after them, so that they wait together.
         configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped; expires:
             messages may be too old for delivery.
+        latest: messages have keys, and topics keep the latest of each.
         seekers: clients that seek, each with a reader of the history of its topic.
-        delays: share of a client's puts with a due time.
+        delays: share of a client's puts with a due time; ttls: with a time to live.
+        quotas: the settings that are changed have quotas.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
@@ -97,6 +99,7 @@ class Fate:
     older_members: int = 0
     upgrades: bool = False
     configurers: int = 0
+    latest: bool = False
     drops: bool = False
     expires: bool = False
     retries: int = 0
@@ -105,6 +108,8 @@ class Fate:
     iterates: bool = False
     families: int = 0
     delays: float = 0.0
+    ttls: float = 0.0
+    quotas: bool = False
     seekers: int = 0
     deleters: int = 0
     auto: bool = True

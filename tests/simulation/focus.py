@@ -9,11 +9,13 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.breakages import (
+    compaction,
     continuing,
     delays,
     deletions,
     expiry,
     family,
+    limits,
     purges,
     replay,
     retaining,
@@ -25,7 +27,10 @@ from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
+from tests.simulation.limiting import limited
 from tests.simulation.purging import purged_split
+from tests.simulation.retaining import expired
+from tests.simulation.settings_runs import latest_families, latest_repeated, latest_split, settings_split
 
 
 def announced(seed: int) -> Fate:
@@ -277,31 +282,6 @@ def spoiled(seed: int) -> Fate:
     )
 
 
-def settings_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators who change its settings."""
-    random = Random(f"settings {seed}")
-    return Fate(
-        servers=2,
-        proxies=2,
-        clients=2,
-        topics=1,
-        seconds=random.choice((6.0, 10.0)),
-        think=random.choice((0.02, 0.1)),
-        divided=True,
-        delay=random.choice((0.002, 0.05)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=random.choice((1, 3, 3)),
-        drops=random.random() < 0.5,
-        tight=random.random() < 0.3,
-        faults=drawn_faults(
-            random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
-            detour=random.choice((0.5, 1.5)),
-        ),
-    )
-
-
 def seeking_split(seed: int) -> Fate:
     """A topic that two servers hold again and again, with clients that seek."""
     random = Random(f"seeking {seed}")
@@ -370,27 +350,6 @@ def defaults_moved(seed: int) -> Fate:
     )
 
 
-def expired(seed: int) -> Fate:
-    """Clients that are away for longer than messages are delivered."""
-    random = Random(f"expired {seed}")
-    return Fate(
-        servers=random.choice((1, 2)),
-        proxies=2,
-        clients=3,
-        topics=1,
-        seconds=8.0,
-        think=random.choice((0.02, 0.1)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=2,
-        expires=True,
-        tight=random.random() < 0.3,
-        faults=drawn_faults(
-            random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
-        ),
-    )
-
-
 def wrong_clock(seed: int) -> Fate:
     """A server on a host with a clock that is days ahead at some of its starts, and settings with ages."""
     random = Random(f"wrong clock {seed}")
@@ -424,6 +383,9 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(compaction.breakage.breakages, latest_split),
+    "compaction: visible: a record that the history does not show supersedes others": latest_repeated,
+    "compaction: patterns: a subscriber to a pattern is not entered": latest_families,
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
@@ -434,5 +396,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(deletions.breakage.breakages, deleted_split),
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
+    **dict.fromkeys(limits.breakage.breakages, limited),
 }
 """By the title of a breakage: the runs that show it."""

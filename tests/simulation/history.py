@@ -44,6 +44,7 @@ class Put:
         acked_at: time of the known acknowledgement; None: none.
         counter: the counter that the caller got, which subscribers see; 0: none.
         due: before this time it must not come; 0: at once. Such messages have no order.
+        ttl: its time to live, in seconds; 0: it does not expire.
         key: its message key, if a client may keep the order of keys alone.
     """
 
@@ -58,6 +59,7 @@ class Put:
     acked_at: float | None = None
     counter: int = 0
     due: float = 0.0
+    ttl: float = 0.0
     key: bytes = b""
 
 
@@ -182,6 +184,8 @@ class History:
         """Topics that were told to drop unacknowledged messages."""
         self.expired: Counter[tuple[str, str]] = Counter()
         """By client and topic, the messages that servers left out as too old."""
+        self.passed: set[tuple[str, str, str]] = set()
+        """Client, topic and body of messages that a client passed over after their time to live."""
         self.told: Counter[tuple[str, str]] = Counter()
         self._told: dict[tuple[str, str, str], int] = {}
 
@@ -390,6 +394,7 @@ class History:
             if topic in self.dropping and reading.lost:
                 damaged = {put.body for put in puts}
             without = [put for put in puts if put.body not in damaged]
+            without = [put for put in without if (client, topic, put.body) not in self.passed]
             if reading.purged and (beyond := self.purges.beyond(topic, without)):
                 without = beyond if len(without) <= reading.excused else without
                 self.violate(f"{client} on {topic} lost {without[0].body} to a purge that was asked before it was put")

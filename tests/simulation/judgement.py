@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation import configuring, deleting, retaining, seeking
+from tests.simulation import compacting, configuring, deleting, retaining, seeking
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.pairs import Pairs
@@ -67,6 +67,7 @@ class Judgement:
         for client in self.cast.clients:
             self._add(client.found)
         self._add(list(self.pairs.differences()))
+        compacting.judge(self.cast.compacted, self.cast.configured, self.cast.servers, self.history)
         if "defaults" in self.cast.fate.faults:
             retaining.judge_defaults(self.cast, self.history)
         configuring.judge(self.cast.configured, self.cast.servers, self.history, "flip" in self.cast.fate.faults)

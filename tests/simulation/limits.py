@@ -12,6 +12,7 @@ import pubsub.client.core.chain
 import pubsub.client.flows.calls
 import pubsub.client.flows.gets
 import pubsub.client.storage.store
+import pubsub.protocol.topic_settings
 import pubsub.proxy.assignments
 import pubsub.proxy.routing_table
 import pubsub.proxy.servers
@@ -31,10 +32,13 @@ import pubsub.server.standby.disk.snapshot
 import pubsub.server.standby.disk.stream
 import pubsub.server.standby.replication.follower
 import pubsub.server.storage.store
+import pubsub.server.topic.compacted
 import pubsub.server.topic.delivery
+import pubsub.server.upkeep.compaction
 import pubsub.server.upkeep.delays
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
+import pubsub.server.upkeep.stretches
 from tests.simulation.applications.taking import CHUNK_MAX
 from tests.simulation.disk import untidy
 from tests.simulation.files import SYSTEM, open_beside
@@ -92,6 +96,13 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.server.upkeep.retention, "ROUND_SECONDS", 1.0),
             (pubsub.server.upkeep.retention, "LOOK_SECONDS", 0.3),
             (pubsub.server.upkeep.retention, "PIECE_BATCHES_MIN", 8),
+            (pubsub.server.upkeep.compaction, "LOOK_SECONDS", 0.3),
+            (pubsub.server.upkeep.compaction, "LEFT_SECONDS", 0.5),
+            (pubsub.server.upkeep.compaction, "LEFT_SECONDS_MAX", 1.0),
+            (pubsub.server.upkeep.stretches, "STRETCH_RECORDS", 6),
+            (pubsub.server.upkeep.stretches, "COMPACT_KEYS_MAX", 4),
+            (pubsub.server.topic.compacted, "KEPT_MAX", 9),
+            (pubsub.protocol.topic_settings, "TOMBSTONES_MIN", 1),
             (pubsub.server.upkeep.staging, "LEFT_SECONDS", 20.0),
             (pubsub.server.storage.store, "secrets", Seeded(random)),
             (pubsub.server.offline.restore, "secrets", Seeded(random)),

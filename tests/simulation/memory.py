@@ -57,12 +57,14 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "count_change": "the first commit after a start counts",
         "left": "of this life: proxies hear all that a store holds before they pass anything on to its next one",
         "newly_contested": "of this loop",
+        "quotas": "buckets are full after a start",
         "_next_topic": "at least what the store says: see `_at_least`",
         "_next_log": "at least what the store says: see `_at_least`",
         "next_watermark": "at least what the store says: see `_at_least`",
     },
     "Topic": {
         "not_let_go": "found again",
+        "superseded_since": "found again",
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
         "dirty": "what is not committed yet",
@@ -94,6 +96,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "actions": "functions",
     },
     "Retention": {
+        "compaction": "a pass begins again after a start",
         "_at": "every topic is looked at after a start",
         "_due": "the same as a heap",
         "_allowed": "asked for again",

@@ -25,11 +25,12 @@ from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep import retention as upkeep
+from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.fate import Fate
 
 if TYPE_CHECKING:
     from pubsub.server.upkeep.retention import Retention
     from tests.simulation.cast import Cast
-    from tests.simulation.fate import Fate
     from tests.simulation.history import History
 
 DEFAULTED = 0.15
@@ -141,3 +142,24 @@ def judge_defaults(cast: Cast, history: History) -> None:
             known = proxy.core.table.servers.get(state.store_id)
             if known is None or known.defaults != expected:
                 history.violate(f"{proxy.name} has not the defaults of {server.name}")
+
+
+def expired(seed: int) -> Fate:
+    """Clients that are away for longer than messages are delivered."""
+    random = Random(f"expired {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=2,
+        clients=3,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        expires=True,
+        tight=random.random() < 0.3,
+        faults=drawn_faults(
+            random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
+        ),
+    )

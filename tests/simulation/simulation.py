@@ -15,6 +15,7 @@ from random import Random
 
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
+from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
 from tests.simulation.delaying import delaying
 from tests.simulation.deleting import deleting
@@ -22,6 +23,7 @@ from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
+from tests.simulation.limiting import limiting, watched_limits
 from tests.simulation.limits import scarce, small
 from tests.simulation.looking import watched_starts
 from tests.simulation.nodes import ServerNode
@@ -61,7 +63,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families, deleting)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families, limiting, deleting)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -106,9 +108,11 @@ class Simulation:
             small(world.random, cast.counters),
             scarce(self.fate.scarce),
             watched(cast.configured),
+            keyed(cast.compacted),
             often(cast.configured.retaining),
             expiring(cast.history),
             watched_starts(cast.history),
+            watched_limits(cast.history),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)

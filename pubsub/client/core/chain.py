@@ -12,6 +12,8 @@ a train. A refused train is sent again row by row, since an older server may not
 tries trains again. When all rows are to be sent anew, no message counts as in flight, so rows never wait for a lost
 message.
 
+An answer that names a time (`after`) shows a quota. The chain waits that long, and asks the same proxy again.
+
 The rules are those of docs/explanation/batches.md, B11 and B12; docs/explanation/put.md, P5;
 docs/explanation/protocol.md, V5.
 """
@@ -44,6 +46,15 @@ LIGHT_BYTES: Final = 16 * 1024
 
 SINGLY_SECONDS: Final = 60.0
 """Time for which rows go one by one after a refused train: an older server refuses trains until it is upgraded."""
+
+THROTTLED_SECONDS_MAX: Final = 60.0
+"""Longest wait for a quota without asking again: the quota may be raised meanwhile."""
+
+THROTTLED: Final = {
+    "quota_topic": "throttled by the quota of the topic (its settings rate and bytes)",
+    "quota_client": "throttled by the quota of this client (rate and bytes in its line of authorized)",
+}
+"""By reason of an answer: the text for an error."""
 
 UNFINISHED, DONE, DISCARDED = 0, 1, 2
 
@@ -127,6 +138,7 @@ class Chain:
         self._allowed = window
         self._gap: int | None = None
         self._pausing = False
+        self._throttled_until = float("-inf")
         self.deadline: float | None = None
         self.until = float("-inf")
         self.trouble = ""
@@ -160,7 +172,8 @@ class Chain:
         """Send the rows, in order, for a call that waits until `until`."""
         if self.until == float("-inf"):
             self.retries.renew(proxy)
-            self._allowed, self._pausing, self.trouble = self._window, False, ""
+            self._allowed, self._pausing = self._window, False
+            self.trouble = "" if self._throttled_until == float("-inf") else self.trouble
             self.send_anew()
         self.failure = None
         self.until = max(self.until, until)
@@ -168,8 +181,9 @@ class Chain:
     def sendable(self, now: float) -> list[list[Row]]:
         """Return the rows to send now, grouped by message; they count as in flight from here on."""
         out: list[list[Row]] = []
-        if self._pausing or now >= self.until:
+        if self._pausing or now >= self.until or now < self._throttled_until:
             return out
+        self._throttled_until = float("-inf")
         end, singly = min(len(self.rows), self._allowed), now < self._singly_until
         while self.sent < end and (rows := self._next_message(end, singly=singly)):
             out.append(rows)
@@ -225,6 +239,8 @@ class Chain:
             self._go_back(status, now)
         elif outcome is Outcome.REFUSED:
             self._go_singly(now)
+        elif outcome is Outcome.BUSY and status.after:
+            self._throttle(status, now)
         else:
             self.trouble = status.reason.replace("_", " ") or outcome.value
             self._pause(now)
@@ -275,6 +291,13 @@ class Chain:
         self.send_anew()
         self.deadline = now + self.retries.patience
 
+    def _throttle(self, status: Status, now: float) -> None:
+        """Wait as long as a quota demands; this is no failed try, so no other proxy is asked."""
+        self.trouble = THROTTLED.get(status.reason, f"throttled by {status.reason.replace('_', ' ')}")
+        self._throttled_until = now + min(status.after / 1000, THROTTLED_SECONDS_MAX)
+        self.deadline = None
+        self.send_anew()
+
     def send_anew(self) -> None:
         """Mark all rows as not sent."""
         self.sent = self._flying = 0
@@ -313,7 +336,8 @@ class Chain:
         """Return the time at which `tick` has work."""
         if self.until == float("-inf"):
             return None
-        return self.until if self.deadline is None else min(self.until, self.deadline)
+        times = [self.until] if self.deadline is None else [self.until, self.deadline]
+        return min([*times, self._throttled_until] if self._throttled_until != float("-inf") else times)
 
     def unchain(self) -> Row | None:
         """Return the oldest row, to begin the chain anew after its log was given up; `unchained` follows the commit.

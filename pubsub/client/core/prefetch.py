@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.client.core.changes import Change, Taken
+from pubsub.client.core.expired import separated
 from pubsub.client.core.message import RunSlice
 from pubsub.protocol import Position, Records
 
@@ -30,7 +32,8 @@ class Taking:
         counters: the last taken counters of the publishers concerned.
         items: number of items that leave the prefetch.
         rest: remainder of the last of these items.
-        records: number of records that leave, including skipped duplicates.
+        records: number of records that leave, including skipped duplicates and expired records.
+        expired: records that are passed over, because their time to live has ended.
     """
 
     pieces: list[RunSlice]
@@ -40,6 +43,14 @@ class Taking:
     rest: RunSlice | None
     records: int
     size: int
+    expired: list[RunSlice] = field(default_factory=list)
+
+    def pass_expired(self, wall: float) -> None:
+        """Pass over the records with a time to live that has ended at `wall` (seconds since 1970)."""
+        for piece in self.pieces:
+            if piece.run.headers:
+                self.pieces, self.expired = separated(self.pieces, int(wall * MICROSECONDS))
+                break
 
     def change(self, topic: str) -> list[Change]:
         return [] if self.position is None else [Taken(topic, self.position, self.counters)]

@@ -330,9 +330,15 @@ class Subscription:
             self.answered_at < started and started - self.answered_at > WAIT_SECONDS_MAX
         )
 
-    def take(self, records_max: int) -> Taking | Loss:
-        """Plan to take the next `records_max` records, without duplicates; nothing changes until `took`."""
-        return self.prefetch.take(records_max, self.cursor.taken)
+    def take(self, records_max: int, wall: float = 0.0) -> Taking | Loss:
+        """Plan to take the next `records_max` records; nothing changes until `took`.
+
+        Duplicates are left out, and so are records with a time to live that has ended at `wall` (seconds since 1970).
+        """
+        taking = self.prefetch.take(records_max, self.cursor.taken)
+        if isinstance(taking, Taking):
+            taking.pass_expired(wall)
+        return taking
 
     def took(self, taking: Taking) -> None:
         """Accept the commit of a taking."""

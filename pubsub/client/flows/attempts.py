@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.base.handler_errors import described, located, one_line, storable
 from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.changes import (
@@ -31,6 +32,7 @@ from pubsub.client.core.changes import (
     WaitingEnded,
     WaitingTried,
 )
+from pubsub.client.core.expired import separated
 from pubsub.client.core.letters import letter_headers
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, Reject
@@ -112,7 +114,7 @@ class Attempts:
         if not sub.available:
             return None
         self.gets.close_chunk(sub)
-        taking = sub.take(1)
+        taking = sub.take(1, self.session.clock.wall())
         if isinstance(taking, Loss):
             if not first:
                 return None  # The next call raises it.
@@ -170,6 +172,11 @@ class Attempts:
         """Count an attempt at a waiting message."""
         session = self.session
         piece = session.store.waiting_piece(row.number)._replace(replay=sub.intent.replay)
+        if separated([piece], int(session.clock.wall() * MICROSECONDS))[1]:
+            session.commit([WaitingEnded(row.number)])
+            session.core.waiting.ended(row)
+            self.gets.expired(sub.topic, [piece])
+            return 0
         message = next(iter(Batch(sub.topic, [piece])))
         taking = Taking([piece], None, {}, 0, None, 0, 0)
         number = row.attempts + 1

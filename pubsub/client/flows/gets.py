@@ -7,7 +7,8 @@ The rule is docs/explanation/get.md, G10.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
@@ -15,7 +16,7 @@ from typing import Final
 
 from pubsub.client.arguments import check_count
 from pubsub.client.core.chunk import Chunk
-from pubsub.client.core.message import Batch
+from pubsub.client.core.message import Batch, RunSlice
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow
@@ -29,6 +30,8 @@ RECEIVE_MAX: Final = 10_000
 
 CHUNK_MAX: Final = 1_000
 """Messages that the iterator takes at a time; a process that is killed while it iterates loses at most so many."""
+
+_log: Final = logging.getLogger("pubsub.client")
 
 
 class Gets(Waits):
@@ -74,7 +77,7 @@ class Gets(Waits):
         if sub.busy:
             return 0
         self.close_chunk(sub)
-        taking = sub.take(most)
+        taking = sub.take(most, session.clock.wall())
         if isinstance(taking, Loss):
             self.dead_letter_loss(sub, taking)
         assert isinstance(taking, Taking)
@@ -119,7 +122,7 @@ class Gets(Waits):
         if sub.busy:
             return Batch(sub.topic)
         self.close_chunk(sub)
-        taking = sub.take(most)
+        taking = sub.take(most, self.session.clock.wall())
         if isinstance(taking, Loss):
             self.dead_letter_loss(sub, taking)
         assert isinstance(taking, Taking)
@@ -179,4 +182,14 @@ class Gets(Waits):
     def took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
         """Accept the commit of a taking. The lock is held."""
         sub.took(taking)
+        if taking.expired:
+            self.expired(sub.topic, taking.expired)
         self.core.moved(sub, self.session.now, fsynced=fsynced)
+
+    def expired(self, topic: str, pieces: Sequence[RunSlice]) -> None:
+        """Count records that were passed over, because their time to live has ended."""
+        session, count = self.session, sum([piece.stop - piece.start for piece in pieces])
+        session.counters["expired"] += count
+        _log.debug("client %s: %d messages of %s expired", session.name, count, topic)
+        if session.recorder is not None:
+            session.recorder.delivered(topic, pieces, handler=False, result="expired")

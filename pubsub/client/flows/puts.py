@@ -277,7 +277,9 @@ class Puts:
                 if not chain.crowded:
                     break
                 seconds = round(until - started, 3)
-                raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
+                reason = f"{len(chain.rows)} batches before it are unfinished"
+                reason += f": {chain.trouble}" if chain.trouble else ""
+                raise Unavailable("put", topic, seconds, reason)
         self.check(chain)
 
     def settle(

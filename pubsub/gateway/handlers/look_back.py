@@ -13,6 +13,7 @@ from pubsub.client.starts import describe, parse_start_text, parse_stop_text
 from pubsub.gateway import schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer
+from pubsub.gateway.handlers.tables import TableReads
 from pubsub.gateway.limits import PEEKS_MAX, POLL_RECORDS, POLL_RECORDS_MAX
 from pubsub.gateway.mailbox import Mailbox
 from pubsub.gateway.problems import Problem
@@ -24,7 +25,7 @@ from pubsub.protocol.names import Start
 START: Final = "start"
 
 
-class Reads(Protocol):
+class Reads(TableReads, Protocol):
     """Reads of the cluster for a user; each blocks, and raises as the command of its name."""
 
     def records(self, user: str, topic: str, start: Start, stop: Start, after: str, most: int) -> dict[str, Any]:
@@ -48,23 +49,23 @@ class LookingBack:
 
     async def records(self, exchange: Exchange) -> Response:
         """Return stored messages from a start on, by page. No subscriber's position changes."""
-        topic, query, now = self._readable(exchange), exchange.request.query_params, time.time()
+        topic, query, now = self.readable(exchange), exchange.request.query_params, time.time()
         start = parse_start_text(query.get(START, "earliest"), now)
         stop = parse_stop_text(query.get("stop"), now)
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         user, after = exchange.user.name, query.get("after", "")
-        facts = await self._run(lambda: self._reads.records(user, topic, start, stop, after, most))
+        facts = await self.run(lambda: self._reads.records(user, topic, start, stop, after, most))
         messages = [mail.facts() for mail in facts["messages"]]
         return answer(schemas.Records(topic, messages, facts["next"]))
 
     async def times(self, exchange: Exchange) -> Response:
         """Return how far the topic can be looked back into."""
-        topic, user = self._readable(exchange), exchange.user.name
-        return answer(schemas.Times(**await self._run(lambda: self._reads.times(user, topic))))
+        topic, user = self.readable(exchange), exchange.user.name
+        return answer(schemas.Times(**await self.run(lambda: self._reads.times(user, topic))))
 
     async def seek(self, exchange: Exchange) -> Response:
         """Move a subscriber of the user to a start."""
-        topic = self._readable(exchange)
+        topic = self.readable(exchange)
         name = exchange.names["subscriber"]
         one = self._registry.find(exchange.user.name, topic, name)
         if one is None:
@@ -96,13 +97,15 @@ class LookingBack:
             replay = await client.seek_with(one.topic, start, Mailbox(client, one.topic).clear)
         return answer(schemas.Sought(one.topic, one.client, describe(start), replay))
 
-    def _readable(self, exchange: Exchange) -> str:
+    def readable(self, exchange: Exchange) -> str:
+        """Return the topic of a request; raise Problem if the user may not get from it."""
         topic = check_topic(exchange.topic)
         if not exchange.user.may_get(topic):
             raise Problem("not-allowed", f"This token may not receive {topic}; it needs the right get.")
         return topic
 
-    async def _run(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call a function that reads on a thread; raise Problem if too many run already."""
         if self._running >= PEEKS_MAX:
             raise Problem("busy", f"{PEEKS_MAX} requests are reading messages, which is the limit; try again.")
         self._running += 1

@@ -22,6 +22,7 @@ from pubsub.gateway.messages import Wanted, read_http, read_lines
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.publishing import Put, Written
 from pubsub.gateway.splitting import LINES, MESSAGES, media_type, split_lines
+from pubsub.gateway.ttl import read_ttl
 from pubsub.web.idempotency import read_key
 
 
@@ -44,6 +45,7 @@ class Puts:
         if not exchange.user.may_put(topic):
             raise Problem("not-allowed", f"This token may not put to {topic}; it needs the right put.")
         delayed = read_delay(exchange.request.query_params, time.time())
+        lives = read_ttl(exchange.request.query_params)
         metadata = read_http(headers.items())
         kind = _kind(headers.get("content-type", ""))
         if kind == "messages" and any(metadata):
@@ -58,7 +60,8 @@ class Puts:
             contents = await _contents(kind, body, *metadata)
             if not contents.bodies:
                 raise Problem("bad-request", "The body has no line, so nothing was put; write one message per line.")
-            told_by = idempotency.fingerprint(f"{kind}{delayed.text}", body, *metadata) if key else b""
+            contents = lives.added(contents)
+            told_by = idempotency.fingerprint(f"{kind}{delayed.text}{lives.text}", body, *metadata) if key else b""
             columns = contents.bodies, contents.keys, contents.headers
             size = sum(sum(map(len, column)) for column in columns)
             put = Put(contents._replace(due=delayed.due), size, key, told_by)

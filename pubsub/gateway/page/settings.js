@@ -3,7 +3,9 @@
 import { ask, path, state, topicShown } from "./asking.js";
 import { find, say, size, span } from "./draw.js";
 
-const NAMES = ["keep", "drop", "expire"];
+const NAMES = ["keep", "drop", "expire", "rate", "bytes"];
+const RARE = { expire: "never", rate: "none", bytes: "none" };  // Such values are not shown.
+const IN_REPORT = { rate: "rate_limit", bytes: "bytes_limit" };
 const form = find("settings");
 let loaded = null;  // The topic with its settings in the form.
 let version = "";
@@ -12,9 +14,10 @@ let version = "";
 function summed(facts) {
   if (facts.keep == null) return "";
   const parts = [
-    ...NAMES.filter((name) => name !== "expire" || facts.expire !== "never").map((name) => `${name}: ${facts[name]}${from((facts.settings_from || {})[name])}`),
+    ...NAMES.map((name) => [name, facts[IN_REPORT[name] || name]]).filter(([name, value]) => value != null && value !== RARE[name]).map(([name, value]) => `${name}: ${value}${from((facts.settings_from || {})[name])}`),
     ...(facts.kept_bytes == null ? [] : [`${size(facts.kept_bytes)} that no subscriber needs`]),
     ...(facts.oldest_stored_seconds == null ? [] : [`oldest message: ${span(facts.oldest_stored_seconds)}`]),
+    ...(facts.throttled ? [`${facts.throttled} puts were put off for ${span(facts.throttled_seconds)}`] : []),
     ...(facts.not_let_go ? [`more stays than keep says: ${facts.not_let_go}`] : []),
   ];
   return parts.join("; ");
@@ -71,7 +74,7 @@ form.onsubmit = async (event) => {
     const found = await ask(`${path(topic)}/settings`, { method: "PUT", body: JSON.stringify(wanted), headers });
     if (topicShown() !== topic) return;
     fill(found);
-    say("set", `set: ${NAMES.filter((name) => name !== "expire" || found.expire !== "never").map((name) => `${name}=${found[name]}`).join(" ")}`);
+    say("set", `set: ${NAMES.filter((name) => found[name] !== RARE[name]).map((name) => `${name}=${found[name]}`).join(" ")}`);
     await state.refresh();
   } catch (error) {
     if (topicShown() !== topic) return;

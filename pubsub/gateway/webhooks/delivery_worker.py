@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import httpx2
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.client import Transaction
 from pubsub.errors import PubsubError, Unavailable
 from pubsub.gateway.limits import (
@@ -33,6 +34,7 @@ from pubsub.gateway.schemas import Failure
 from pubsub.gateway.webhooks import dead_letters
 from pubsub.gateway.webhooks.key_queues import Delivery, KeyQueues
 from pubsub.gateway.webhooks.posting import Outcome, post
+from pubsub.protocol.time_to_live import is_over
 from pubsub.web.backoff import Backoff
 from pubsub.web.pump import Pump, on_loop
 from pubsub.web.schedule import Due
@@ -151,6 +153,11 @@ class DeliveryWorker(Due[Delivery]):
                 return
             if mail.body is None:
                 self._dead_letter(delivery, mail.note)
+                return
+            if is_over(mail.headers, mail.stamp, int(time.time() * MICROSECONDS)):
+                dead_letters.delivered(self.mailbox, delivery.number)
+                self._lanes.done(delivery)
+                self.mailbox.client.count_expired()
                 return
             outcome = await self._post(mail, mail.body)
         except Exception as error:  # noqa: BLE001 - the error is counted and logged.

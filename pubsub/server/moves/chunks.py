@@ -22,10 +22,11 @@ from msgspec import Meta, Struct
 
 from pubsub.base.limits import BATCH_BYTES_MAX, ORIGIN_BYTES_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.names import ID, PUBLISHER
+from pubsub.protocol.names import DELAY, ID, PUBLISHER
 from pubsub.server.moves import json_chunks
 from pubsub.server.topic import subscription as stored
 from pubsub.server.topic.commits import UNREADABLE
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.consumers import KEY, PATTERN_KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
@@ -184,9 +185,10 @@ class Configured(_Part):
 
 
 class Removed(_Part):
-    """The note of the records that went. It is left out where the low end of a log shows the same."""
+    """The records that went. This part is left out where the low end of a log shows the same."""
 
     removal: Removal
+    compacted: dict[LogId, Parts] = {}
 
 
 class Ordered(_Part):
@@ -261,6 +263,12 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     return (encode(part, form) for part in _parts(topic, reader, publishers, form))
 
 
+def needs(topic: Topic, publishers: Sequence[str]) -> int:
+    """Return the form of chunks that the receiver of a topic must read; `publishers` are names, by number."""
+    plain = topic.settings == DEFAULTS and not (topic.compacted or topic.delayed or topic.purged)
+    return 1 if plain and not any(publishers[number].startswith(DELAY) for number in topic.last) else READS
+
+
 def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int) -> Iterator[Part]:
     said = describe(topic, publishers)
     logs = {log.id: LogRow(log.low, log.end, log.total, log.unknown) for log in said.logs.values()}
@@ -268,8 +276,8 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     if said.settings != DEFAULTS:
         yield Configured(said.settings)
     shown = said.removal == NOTHING or (said.removal == LET_GO and any(log.low > 1 for log in said.logs.values()))
-    if not shown and form >= READS:  # An earlier release merges without it.
-        yield Removed(said.removal)
+    if (not shown or said.compacted) and form >= READS:  # An earlier release merges without the note.
+        yield Removed(said.removal, said.compacted)
     if said.order and form >= READS:
         yield Ordered(said.order)
     if said.purged:
@@ -390,7 +398,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
         case Configured():
             moving.settings = part.settings
         case Removed():
-            moving.removal = part.removal
+            moving.removal, moving.compacted = part.removal, part.compacted
         case Ordered():
             moving.order = part.order
         case Purged():

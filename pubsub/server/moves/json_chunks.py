@@ -50,7 +50,7 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
         case "Last":
             return {"last": list(part.counters.items())}
         case "Removed":
-            return {"removal": to_builtins(part.removal)}
+            return {"removal": to_builtins(part.removal), "compacted": to_builtins(part.compacted)}
         case "Ordered":
             return {"order": part.order}
         case "Purged":  # As above.
@@ -110,8 +110,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
-        case {"removal": removal}:
-            part = ["Removed", removal]
+        case {"removal": removal, "compacted": compacted}:
+            part = ["Removed", removal, compacted]
         case {"order": order}:
             part = ["Ordered", order]
         case {"purged": places}:

@@ -16,9 +16,9 @@ from msgspec.structs import astuple
 
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Outcome, Status
-from pubsub.protocol.names import DELAY, format_holder, is_endpoint, may_be_one_server, parse_endpoint
+from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.protocol.transfers import Merge, Transfer
-from pubsub.server.moves.chunks import READS, Batches, DelayedRows, Staged, chunks
+from pubsub.server.moves.chunks import Batches, DelayedRows, Staged, chunks, needs
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -28,7 +28,6 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import understood
 from pubsub.server.topic.merge import merge, outdated
-from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.delays import Delays
 from pubsub.server.upkeep.retention import Retention
@@ -72,7 +71,7 @@ class Moves:
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
             others=self._others,
-            needs=self._needs,
+            needs=lambda name: needs(state.topics[name], state.publishers.names),
         )
         self.receiving = Receiving(
             state.settings.id,
@@ -221,12 +220,6 @@ class Moves:
     def _chunks(self, name: str, form: int) -> Iterator[bytes]:
         return chunks(self._state.topics[name], self._state.reader, self._state.publishers.names, form)
 
-    def _needs(self, name: str) -> int:
-        """Return the form of chunks that a receiver must read to take this topic."""
-        topic, names = self._state.topics[name], self._state.publishers.names
-        plain = topic.settings == DEFAULTS and not (topic.delayed or topic.purged)
-        return 1 if plain and not any(names[publisher].startswith(DELAY) for publisher in topic.last) else READS
-
     def _others(self, name: str) -> str:
         contested = self._state.topics[name].contested
         return ",".join(format_holder(server, log) for log, server in sorted(contested.items()))
@@ -296,6 +289,8 @@ class Moves:
             if log.number not in incoming.opened:
                 rows.append(c.LogOpened(log.number, log.id, topic.number))
             rows.append(c.LogMerged(log.number, topic.number, log.low, log.end, log.total))
+            if log.id in other.compacted:
+                rows.append(c.LogCompacted(log.number, (), other.compacted[log.id]))
         for merged in sorted(other.merged - known - other.logs.keys()):
             number = state.new_log_number()
             rows.append(c.LogOpened(number, merged, topic.number, c.LogState.MERGED))

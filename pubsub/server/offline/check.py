@@ -1,6 +1,4 @@
-"""Checks a stopped server's store, without changing it, and reports the intact part.
-
-See docs/explanation/stores.md, *Damaged pages*.
+"""Checks a stopped server's store, and reports the intact part; see docs/explanation/stores.md, *Damaged pages*.
 
 The check reads all data that a server would read. It compares the file's length with its header. It reads the
 write-ahead log frame by frame, SQLite's own pages, each topic's rows, and each batch with its checksum. An unreadable
@@ -47,6 +45,7 @@ from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
 from pubsub.server.storage.schema import APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
 from pubsub.server.storage.staged import body_of
+from pubsub.server.topic.compacted import Parts, count_left, miscounted, outside
 from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.topic import Log, Topic
@@ -314,6 +313,8 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
     """Check every batch of a log. After an unreadable batch, continue with the next readable one."""
     base = log.number << OFFSET_BITS
     end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
+    parts = topic.compacted.get(log.id, ())
+    left = [0] * len(parts)
     # Settings that drop, and purges, let bodies go although a subscriber has not received them.
     place, floor = log.low, OFFSET_MAX if topic.settings.dropped else topic.floors().get(log.id, OFFSET_MAX)
     floor = max(floor, unread_place(topic, log.id))
@@ -323,7 +324,10 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
             if row is None:
                 torn = True
                 break
-            place = _check_row(found, db, log, place, row, publishers, floor)
+            offset = int(row[0]) & _OFFSET
+            _missing(found, log, place, offset, parts)
+            count_left(parts, left, offset, int(row[1]))
+            place = _check_row(found, db, log, max(place, offset), row, publishers, floor)
         if not torn:
             break
         if not found.stops:
@@ -332,7 +336,15 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
         _lost(found, log, place, stop, "are on a damaged page of the file")
         place = stop
     if place < end:
-        _lost(found, log, place, end, "are missing")
+        _missing(found, log, place, end, parts)
+    if not found.stops:
+        for problem in miscounted(log.id, parts, left):
+            found.problems.add(problem)
+
+
+def _missing(found: TopicFound, log: Log, low: int, high: int, parts: Parts) -> None:
+    for first, stop in outside(parts, low, high):
+        _lost(found, log, first, stop, "are missing")
 
 
 def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
@@ -374,7 +386,8 @@ def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | 
                 return
             least = row[0] + 1
             if row[0] in copies:
-                yield repaired.find(db, row[0], row[0])
+                if (copy := repaired.find(db, row[0], row[0])) and copy[1]:
+                    yield copy
                 continue
             yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
     except (apsw.CorruptError, UnicodeDecodeError):
@@ -404,8 +417,6 @@ def _check_row(
     """
     key, count, publisher, _, _, checksum, _, body = row
     offset = int(key) & _OFFSET
-    if offset > place:
-        _lost(found, log, place, offset, "are missing")
     wrong = ""
     if not 0 < publisher < len(publishers) or not publishers[publisher]:
         wrong = "have a publisher that the store does not know"

@@ -9,7 +9,7 @@
                                settings
                                removal
 
-A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
+A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file has the bytes as they were put.
 A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
 `settings` and `removal` are JSON, and missing if they are the default. `pubsub.server.offline.delayed` has the form of
 delayed messages. The other three files are lines of words in ASCII, separated by single spaces:
@@ -60,13 +60,13 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
-from pubsub.server.offline import metadata
 from pubsub.server.offline.delayed import BY, origin_word, read_delayed, read_origin, write_delayed
-from pubsub.server.offline.metadata import read_metadata, read_settings, write_metadata, write_settings
+from pubsub.server.offline.metadata import read_kept, read_metadata, write_kept, write_metadata
 from pubsub.server.offline.words import lines_of, number_in, parsed, root_of
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.compacted import outside
 from pubsub.server.topic.consumers import is_key
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
@@ -185,11 +185,8 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
                     count += written
     lines = [f"{publishers[number]} {last}\n" for number, last in sorted(topic.last.items())]
     (folder / "publishers").write_text("".join(lines), encoding="ascii")
-    if topic.settings != DEFAULTS:
-        write_settings(folder, topic.settings)
+    write_kept(folder, topic.settings, topic.removal)
     count += write_delayed(store, topic, publishers, folder)
-    if topic.removal != NOTHING:
-        metadata.write_removal(folder, topic.removal)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             row = subscription.row()
@@ -241,7 +238,7 @@ def _export_range(
     purged = unread_place(topic, log)
     for batch in store.reader.batches(topic.logs[log].number, place, stop):
         if batch.offset > place:
-            yield _line(log, place, batch.offset - place, NOBODY, 1, 0), 0
+            yield from _missing(topic, log, place, batch.offset)
             place = batch.offset
         last = min(stop, batch.offset + batch.count)
         if last <= place:
@@ -261,7 +258,13 @@ def _export_range(
         yield line, 0 if bodies is None else last - place
         place = last
     if place < stop:
-        yield _line(log, place, stop - place, NOBODY, 1, 0), 0
+        yield from _missing(topic, log, place, stop)
+
+
+def _missing(topic: Topic, log: str, place: int, stop: int) -> Iterator[tuple[str, int]]:
+    """Yield a line for each run of missing messages that compaction has not removed."""
+    for first, last in outside(topic.compacted.get(log, ()), place, stop):
+        yield _line(log, first, last - first, NOBODY, 1, 0), 0
 
 
 def _line(log: str, offset: int, count: int, publisher: str, counter: int, stamp: int) -> str:
@@ -335,9 +338,10 @@ class _Import:
         offsets, history, end = self._order(folder, number, log, log_id)
         # No proxy knows that the topic is here, so answers about it wait for its witnesses.
         self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
-        if (settings := read_settings(folder)) != DEFAULTS:
+        settings, removal = read_kept(folder)
+        if settings != DEFAULTS:
             self._store.apply([c.SettingsChanged(number, settings)])
-        if (removal := metadata.read_removal(folder)) != NOTHING:
+        if removal != NOTHING:
             self._store.apply([c.RemovalChanged(number, removal)])
         for words in lines_of(folder / "publishers"):
             publisher, last = parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))

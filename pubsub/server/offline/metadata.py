@@ -75,28 +75,20 @@ def _block(path: Path) -> bytes:
         raise ConfigurationError(f"{path} is not a valid headers file: {error}") from None
 
 
-def write_settings(folder: Path, settings: Settings) -> None:
-    """Write the settings of the topic in this folder."""
-    (folder / _SETTINGS).write_bytes(msgspec.json.encode(settings))
+def write_kept(folder: Path, settings: Settings, removal: Removal) -> None:
+    """Write the settings and the removals of the topic in this folder, except defaults."""
+    for name, value, default in ((_SETTINGS, settings, DEFAULTS), (_REMOVAL, removal, NOTHING)):
+        if value != default:
+            (folder / name).write_bytes(msgspec.json.encode(value))
 
 
-def read_settings(folder: Path) -> Settings:
-    """Return the settings of the topic in this folder; an export of an earlier release has none.
+def read_kept(folder: Path) -> tuple[Settings, Removal]:
+    """Return the settings and the removals of the topic in this folder; an export of an earlier release has none.
 
     Raises:
-        ConfigurationError: the file cannot be read.
+        ConfigurationError: a file cannot be read.
     """
-    return _decoded(folder / _SETTINGS, DEFAULTS)
-
-
-def write_removal(folder: Path, removal: Removal) -> None:
-    """Write the removals of the topic in this folder."""
-    (folder / _REMOVAL).write_bytes(msgspec.json.encode(removal))
-
-
-def read_removal(folder: Path) -> Removal:
-    """Return the removals of the topic in this folder, as `read_settings` does."""
-    return _decoded(folder / _REMOVAL, NOTHING)
+    return _decoded(folder / _SETTINGS, DEFAULTS), _decoded(folder / _REMOVAL, NOTHING)
 
 
 def _decoded(path: Path, missing: _Kept) -> _Kept:

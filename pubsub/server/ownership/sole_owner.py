@@ -83,13 +83,27 @@ class Trimming:
 
 
 @dataclass(slots=True)
+class Compacting:
+    """A round of compaction of a topic, if this server is its sole owner.
+
+    Attributes:
+        generation: the number of the pass when the round was planned.
+        denied: subscribers of patterns that may not get from the topic.
+    """
+
+    topic: str
+    generation: int
+    denied: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
 class Delivering:
     """The due messages of a topic, which are appended if this server is its sole owner."""
 
     topic: str
 
 
-Operation = Parked | Trimming | Delivering
+Operation = Parked | Trimming | Delivering | Compacting
 
 
 @dataclass(slots=True)
@@ -255,9 +269,10 @@ class SoleOwner:
             known = question.counted[topic] >= self._proxies.majority
             if not isinstance(operation, Parked) or isinstance(operation.request, Purge):
                 known = known and question.informed[topic] >= self._proxies.majority
+            if isinstance(operation, Trimming | Compacting):
+                operation.denied = question.denied_by_all(topic)
             if isinstance(operation, Trimming):
                 operation.informed = question.informed[topic] > 0
-                operation.denied = question.denied_by_all(topic)
                 operation.others_with_other_defaults = ", ".join(sorted(question.others_with_other_defaults))
             self._decided.append((topic, operation, known and not question.others.get(topic)))
 

@@ -19,9 +19,11 @@ from pubsub.protocol.train import split_train
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.requests.admission import Admission
+from pubsub.server.state.quotas import QUOTA_TOPIC
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.settings import BUILT_IN
 from pubsub.server.topic.topic import Topic, Verdict, judge
 from pubsub.server.upkeep.backlog_limit import BacklogLimit
 from pubsub.server.upkeep.delays import Delays
@@ -144,6 +146,9 @@ class Puts:
             check_batch(row.body, row.count, row.checksum, delays=DUE)
         except DecodeError as error:
             return Outcome.REFUSED, error.reason
+        if topic is not None and topic.in_force is not BUILT_IN and self._state.quotas.holds(topic, now):
+            self._state.counters["throttled"] += 1
+            return Outcome.BUSY, QUOTA_TOPIC
         return Outcome.SUCCESS, ""
 
     def _refuses(self, topic: str, due: int, now: float) -> str:
@@ -166,7 +171,9 @@ class Puts:
             state.counters[outcome.value] += 1
         if put.rows and outcome not in {Outcome.SUCCESS, Outcome.DUPLICATE}:
             state.counters["trains_ended_early"] += 1
-        if outcome is not Outcome.REFUSED:
+        if outcome is Outcome.BUSY:
+            state.replies.answer(origin, outcome, reason=reason, last=last, log=log, after=state.quotas.after)
+        elif outcome is not Outcome.REFUSED:
             state.replies.answer(origin, outcome, reason=reason, last=last, log=log)
         elif put.rows:
             state.replies.refuse(origin, reason, last=last, log=log)
@@ -174,6 +181,8 @@ class Puts:
             state.replies.refuse(origin, reason)
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
+        if topic.in_force is not BUILT_IN:
+            self._state.quotas.took(topic, put, now)
         if put.body[1] & DUE:
             self._delays.keep(topic, publisher, put, due_of(put.body), now)
             return

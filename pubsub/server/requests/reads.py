@@ -31,7 +31,7 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.places import ended
-from pubsub.server.topic.ranges import behind, plan, start_of, up_to
+from pubsub.server.topic.ranges import behind, misses_tombstones, plan, start_of, up_to
 from pubsub.server.topic.settings import BUILT_IN
 from pubsub.server.topic.shown import times
 from pubsub.server.topic.spans import ALWAYS, Span, find
@@ -138,7 +138,7 @@ class Reads:
         if refusal := _refusal(read):
             state.replies.refuse(origin, refusal)
             return 0
-        if read.history not in ("", topic.history_token):
+        if read.history not in ("", topic.history_token) or misses_tombstones(topic, read.after, read.tombstones - 1):
             state.replies.answer(origin, Outcome.AGAIN, log=topic.open.id, history=topic.history_token)
             return 0
         # A merge may have brought a restored copy's log since this READ arrived.
@@ -185,7 +185,7 @@ class Reads:
         if subscription is not None:
             topic.use(KEY + read.name)
         else:
-            facts |= {"since": since, "history": topic.history_token}
+            facts |= {"since": since, "history": topic.history_token, "number": topic.removal.tombstones}
             cut = self._within(topic, cut, read)
         if read.records_max and not read.times:
             return self._hand_out_at_a_pace(origin, read, topic, cut, after, facts, now)

@@ -29,6 +29,10 @@ class Waiting:
         self._stamps: dict[tuple[int, int], int | None] = {}
         self.lookups = self.left_out = 0
 
+    def age(self, stamp: int) -> float | None:
+        """Return the age of a timestamp in seconds; None for 0."""
+        return round(self._state.stamps.age(stamp, self._now), 3) if stamp else None
+
     def due(self, topic: Topic, spans: tuple[Span, ...]) -> list[Span]:
         """Return each span without the batches at its front that it leaves out by timestamp."""
         return [_due(self._state, topic, span) for span in spans]

@@ -25,6 +25,7 @@ from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.long_polls import LongPolls
 from pubsub.server.state.measures import Measures
 from pubsub.server.state.publishers import Publishers
+from pubsub.server.state.quotas import Quotas
 from pubsub.server.state.replies import Replies
 from pubsub.server.state.uncommitted import Uncommitted
 from pubsub.server.topic import changes as c
@@ -70,6 +71,7 @@ class State:
         defaults: the rules of its configuration for topics without own settings, by pattern.
         topics: by name.
         uncommitted: changes for the next commit.
+        quotas: the buckets of topics with a quota.
         held: reason by topic for topics that are held back.
         stale: reason if the whole store is held back, otherwise "".
         accepted: True if an operator accepted this store as the only copy. The data that it lacks is lost.
@@ -103,6 +105,7 @@ class State:
         for topic in list(loaded.topics.values()):
             self._add(topic)
         self.publishers = Publishers(loaded.publishers, self.uncommitted)
+        self.quotas = Quotas(self.topics)
         self.counters: Counter[str] = Counter()
         self.replies = Replies(settings.id, self.counters)
         self.long_polls = LongPolls(self.replies)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import apsw
+from msgspec import structs
 
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server.storage import delayed, repaired, staged
 from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
 from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, write_removal, write_settings, write_spans
+from pubsub.server.storage.schema import RESTORED, write_parts, write_removal, write_settings, write_spans
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.purges import NOWHERE
@@ -53,6 +54,8 @@ class Applying:
         self.damaged: set[int] = set()
         self._barred = Barred(db)
         self._left_out: set[Hashable] = set()
+        self._uncompacted: set[int] = set()
+        """Logs of which a damaged page prevents the compaction in this transaction."""
         self._disorder = Disorder(db)
 
     def apply(self, changes: Sequence[c.Change]) -> None:
@@ -144,19 +147,8 @@ class Applying:
                 change.body,
             ),
         )
-        batch = Batch(
-            change.offset,
-            change.count,
-            change.publisher,
-            change.counter,
-            change.stamp,
-            change.checksum,
-            change.total,
-            change.body,
-            change.sound,
-        )
         self.fresh.append(key)
-        self.reader.remember(key, batch)
+        self.reader.remember(key, Batch(*structs.astuple(change)[1:]))
 
     def _publish(self, change: c.BatchPublished) -> None:
         self._see_order(change.log)
@@ -172,6 +164,37 @@ class Applying:
         )
         self._each(first, first | change.low, _deletion)
 
+    def _compact(self, change: c.LogCompacted) -> None:
+        """Remove rows and note the parts from which records are missing, all of it or nothing."""
+        first, what = change.log << OFFSET_BITS, ("compaction", change.log, change.gone[:1])
+        low, high = first | min(change.gone, default=0), (first | max(change.gone, default=0)) + 1
+        if what in self._left_out or (change.gone and list(self._barred.pieces(low, high)) != [(low, high)]):
+            self._uncompacted.add(change.log)
+            return
+        self._uncompacted.discard(change.log)
+        for offset in change.gone:
+            key = first | offset
+            if key in self.reader.damaged:  # Damaged in this store alone; the row stays, and counts as passed over.
+                repaired.pass_over(self.db, key)
+            else:
+                self._spared(what, *_deletion(key, key + 1))
+            self.reader.drop(key)
+            self.fresh.append(key)
+        self.db.execute("delete from compacted where log = ?", (change.log,))
+        if change.parts:
+            self.db.execute("insert into compacted values (?,?)", (change.log, write_parts(change.parts)))
+
+    def _keep(self, change: c.BatchKept) -> None:
+        if change.log in self._uncompacted:
+            return
+        key = change.log << OFFSET_BITS | change.offset
+        facts = structs.astuple(change)[2:]
+        if key in self.reader.damaged:
+            repaired.keep(self.db, key, change)
+        else:
+            self.db.execute("insert into batch values (?,?,?,?,?,?,?,?)", (key, *facts))
+        self.fresh.append(key)
+
     def _drop_bodies(self, change: c.BodiesDropped) -> None:
         first = change.log << OFFSET_BITS
         self._each(first | change.low, first | change.high, _baring)
@@ -185,6 +208,10 @@ class Applying:
 
     def _replaced(self, change: c.LogReplaced) -> None:
         self.db.execute(
+            "delete from compacted where log in (select id from log where topic = ? and name = ?)",
+            (change.topic, change.log),
+        )
+        self.db.execute(
             "update log set state = ?, topic = 0, end = 1, receiver = '' where topic = ? and name = ? and state = ?",
             (c.LogState.INCOMING.stored, change.topic, change.log, c.LogState.HELD.stored),
         )
@@ -192,6 +219,7 @@ class Applying:
         self.db.execute("delete from log where topic = ? and name = ?", (change.topic, change.log))
 
     def _given(self, change: c.TopicGiven) -> None:
+        self.db.execute("delete from compacted where log in (select id from log where topic = ?)", (change.topic,))
         self.db.execute(
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
@@ -308,6 +336,8 @@ class Applying:
             "update log set topic = ?, state = ?, low = ?, end = ?, total = ? where id = ?",
             (x.topic, c.LogState.HELD.stored, x.low, x.end, x.total, x.log),
         ),
+        c.LogCompacted: _compact,
+        c.BatchKept: _keep,
         c.LogUsedUp: lambda self, x: self.db.execute(
             "update log set state = ? where id = ?", (c.LogState.MERGED.stored, x.log)
         ),

@@ -78,6 +78,11 @@ class Disorder:
                     self._ordered[change.log] = high
                     if not (self._is_ordered(low, high) and self._are_pieces_ordered(_PUBLISHED, (low, high))):
                         found.append((first, high))
+            elif isinstance(change, c.LogCompacted) and change.gone:
+                first = change.log << OFFSET_BITS
+                low, high = first | change.gone[0], (first | change.gone[-1]) + 1
+                if not (self._is_ordered(low, high) and self._are_pieces_ordered(_PUBLISHED, (low, high))):
+                    found.append((low, high))
             elif isinstance(change, c.StagedDeleted):
                 if not self._are_pieces_ordered(_STAGED, (change.stage,)):
                     self.stages.add(change.stage)

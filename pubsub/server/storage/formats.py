@@ -39,6 +39,7 @@ LATER: Final = (
     "create table if not exists purge (topic integer, log text, kept integer not null, unread integer not null,"
     " primary key (topic, log)) without rowid",
     *delayed.SCHEMA,
+    *ADDED_TO_FORMAT,
 )
 """Tables that a store of any format may lack, this one included."""
 
@@ -108,7 +109,7 @@ def show(db: apsw.Connection, found: int) -> None:
         db: a connection, which may be for reading only.
         found: the store's format.
     """
-    for statement in (*LATER, *ADDED_TO_FORMAT, *(ADDED if found < FORMAT else ())):
+    for statement in (*LATER, *(ADDED if found < FORMAT else ())):
         if _lacks(db, statement):
             db.execute(statement.replace("create table", "create temp table", 1))
     for statement in VIEWS if found < FORMAT else ():

@@ -17,8 +17,9 @@ from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import delayed, staged
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, read_removal, read_settings, read_spans
+from pubsub.server.storage.schema import RESTORED, read_parts, read_removal, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.purges import Places
@@ -151,7 +152,7 @@ class Loading:
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
         if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
             topic.settings = self._settings(row[0], title)
-        topic.removal = self._removal(number, title)
+        topic.removal, topic.compacted = self._removal(number, title), self._compacted(logs, title)
         topic.order = next((log for (log,) in self._rows("select log from topic_order where topic = ?", (number,))), "")
         purges = list(self._rows("select log, kept, unread from purge where topic = ?", (number,)))
         topic.purged = {log: Places(kept, unread) for log, kept, unread in purges}
@@ -201,6 +202,16 @@ class Loading:
             return read_settings(text)
         except (ValueError, TypeError):
             raise StoreDamaged(str(self.path), f"topic {topic} has settings that cannot be read") from None
+
+    def _compacted(self, logs: Iterable[int], topic: str) -> dict[str, Parts]:
+        """Return the compacted parts of the logs with these numbers, by their IDs."""
+        out, query = {}, "select name, parts from compacted join log on id = log where log = ?"
+        try:
+            for name, parts in (row for log in logs for row in self._rows(query, (log,))):
+                out[name] = read_parts(parts)
+        except (ValueError, TypeError):
+            raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
+        return out
 
     def _delayed(self, topic: int, title: str) -> Delayed:
         found = delayed.load(self.db, topic)
@@ -315,7 +326,7 @@ class Loading:
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.
         damaged = max(self.reader.damaged, default=0)
         key = max(damaged, self._highest("batch", "key", LOGS_MAX << OFFSET_BITS))
-        log = max(self._highest("log", "id", LOGS_MAX), key >> OFFSET_BITS)
+        log = max(self._highest("log", "id", LOGS_MAX), self._highest("compacted", "log", LOGS_MAX), key >> OFFSET_BITS)
         return topic + 1, log + 1, self._highest("watermark", "id", NUMBERS_MAX) + 1
 
     def next_staged(self) -> tuple[int, int]:

@@ -113,8 +113,12 @@ class Reader:
         rows = self._rows(statement, bind)
         return rows[0] if rows else None
 
-    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
-        """Yield the batches that contain offsets in [offset, high) of a log, in order."""
+    def batches(self, log: int, offset: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
+        """Yield the batches that contain offsets in [offset, high) of a log, in order.
+
+        Args:
+            cached: False: those that are read from the table are not cached, because they are not needed again.
+        """
         base = log << OFFSET_BITS
         key = self._holding(base, offset)
         while key is not None and key & _OFFSET < high:
@@ -126,9 +130,9 @@ class Reader:
             key += batch.count
             if key & _OFFSET >= high:
                 return
-        yield from self._stored(base | offset if key is None else key, base | high)
+        yield from self._stored(base | offset if key is None else key, base | high, cached=cached)
 
-    def _stored(self, key: int, high: int) -> Iterator[Batch]:
+    def _stored(self, key: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
         """Yield the batches with keys in [key, high), read in pieces of growing size.
 
         An open cursor would keep the write-ahead log from starting over.
@@ -136,11 +140,14 @@ class Reader:
         rows = 16
         while key < high:
             piece = self._piece(key, high, rows)
-            batches = [Batch(row[0] & _OFFSET, *row[1:]) for row in piece]
+            # A damaged row of which compaction kept nothing has a batch without records in its place.
+            left = [row for row in piece if row[1]]
+            batches = [Batch(row[0] & _OFFSET, *row[1:]) for row in left]
             # Cache the complete piece: a subscriber that takes only a part asks for the rest with its next GET.
-            for row, batch in zip(piece, batches, strict=True):
+            for row, batch in zip(left, batches, strict=True):
                 batch.damaged = batch.body is None and row[0] in self.damaged
-                self._remember_read(row[0], batch)
+                if cached:
+                    self._remember_read(row[0], batch)
             yield from batches
             if not piece:
                 return
@@ -222,6 +229,17 @@ class Reader:
             (base | low, base | offset),
         )
         return (rows[0][0] & _OFFSET, *rows[0][1:]) if rows else None
+
+    def backwards(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int]]:
+        """Return (offset, count, bytes) of up to `rows` batches that begin in [low, high), the newest first."""
+        base = log << OFFSET_BITS
+        found = self._facts(
+            "select key, count, coalesce(length(body), (select length(s.body) from published"
+            " join staged s on s.id = published.source where published.key = batch.key), 0)"
+            " from batch where key >= ? and key < ? order by key desc limit ?",
+            (base | low, base | high, rows),
+        )
+        return [(key & _OFFSET, count, size) for key, count, size in found]
 
     def first_with_body(self, log: int, low: int, high: int) -> int:
         """Return the offset of the first batch in [low, high) with its bytes, or with damaged ones; `high` for none."""

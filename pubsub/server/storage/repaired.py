@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.server.topic.changes import BatchRepaired
+from pubsub.server.topic.changes import BatchKept, BatchRepaired
 
 TABLE: Final = (
     "create table if not exists repaired (key integer primary key, count integer not null, publisher integer not null,"
@@ -27,11 +27,17 @@ def keys(db: apsw.Connection) -> set[int]:
     return {key for (key,) in db.execute("select key from repaired")} if _exists(db) else set()
 
 
-def keep(db: apsw.Connection, key: int, change: BatchRepaired) -> None:
+def keep(db: apsw.Connection, key: int, change: BatchRepaired | BatchKept) -> None:
     """Store a batch in place of the damaged one."""
     db.execute(TABLE)
     facts = (change.count, change.publisher, change.counter, change.stamp, change.checksum, change.total, change.body)
     db.execute("insert or replace into repaired values (?,?,?,?,?,?,?,?)", (key, *facts))
+
+
+def pass_over(db: apsw.Connection, key: int) -> None:
+    """Note that a damaged row stands for no record any more: a batch of no records takes its place."""
+    db.execute(TABLE)
+    db.execute("insert or replace into repaired values (?,0,0,0,0,0,0,?)", (key, b""))
 
 
 def find(db: apsw.Connection, low: int, high: int) -> tuple[Any, ...] | None:

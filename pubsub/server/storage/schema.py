@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from pubsub.server.storage import delayed, staged
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span, read_rows, row_of
@@ -24,6 +25,7 @@ RESTORED: Final = "restored"
 
 ADDED: Final = (
     "create table if not exists removal (topic integer primary key, removal text not null)",
+    "create table if not exists compacted (log integer primary key, parts text not null)",
     "create table if not exists topic_order (topic integer primary key, log text not null)",
 )
 """Tables that a store of this format may lack, because it was made before them."""
@@ -65,6 +67,7 @@ DESCRIBING: Final = (
     "topic",
     "topic_settings",
     "removal",
+    "compacted",
     "topic_order",
     "purge",
     "log",
@@ -114,6 +117,20 @@ def read_removal(text: str) -> Removal:
         ValueError: the text has another form.
     """
     return msgspec.json.decode(text, type=Removal)
+
+
+def write_parts(parts: Parts) -> str:
+    """Return the text form of the compacted parts of a log in a row."""
+    return msgspec.json.encode(parts).decode("ascii")
+
+
+def read_parts(text: str) -> Parts:
+    """Parse the text that `write_parts` made.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    return msgspec.json.decode(text, type=Parts)
 
 
 def read_spans(text: str) -> tuple[Span, ...]:

@@ -11,27 +11,27 @@ The rule is docs/explanation/cores-and-shells.md, A5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
-
+from pubsub.server.topic.change import Buffer, RecordedChange
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
+from pubsub.server.topic.waiting_changes import BatchPublished as BatchPublished  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import DelayedGone as DelayedGone  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import DelayedKept as DelayedKept  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import PieceStaged as PieceStaged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import ShelfDiscarded as ShelfDiscarded  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import ShelfMerged as ShelfMerged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import StagedDeleted as StagedDeleted  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import StageDropped as StageDropped  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import StageMerged as StageMerged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import StageOpened as StageOpened  # noqa: PLC0414 - handed on
+from pubsub.server.topic.waiting_changes import StagePublished as StagePublished  # noqa: PLC0414 - handed on
 
-if TYPE_CHECKING:
-    from pubsub.protocol.batch import Buffer
-else:
-    Buffer = memoryview  # A body read from a commit is a view into its bytes; a body to be written may be bytes too.
 
-
-class _Change(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
-    """A change; its bytes are the name of the class, then the fields in their order."""
-
-
-class BatchAppended(_Change):
+class BatchAppended(RecordedChange):
     """One put batch: one row.
 
     Attributes:
@@ -53,14 +53,14 @@ class BatchAppended(_Change):
     sound: bool = True
 
 
-class PublisherSeen(_Change):
+class PublisherSeen(RecordedChange):
     """A publisher's name gets a number in this store."""
 
     publisher: Number
     name: str
 
 
-class LastMoved(_Change):
+class LastMoved(RecordedChange):
     """A publisher has a new highest counter on a topic."""
 
     topic: Number
@@ -68,7 +68,7 @@ class LastMoved(_Change):
     last: Number
 
 
-class LogOpened(_Change):
+class LogOpened(RecordedChange):
     """A log with this number and ID begins.
 
     Attributes:
@@ -81,7 +81,7 @@ class LogOpened(_Change):
     state: LogState = LogState.HELD
 
 
-class LogMerged(_Change):
+class LogMerged(RecordedChange):
     """An incoming log becomes a log of the topic."""
 
     log: Number
@@ -91,13 +91,13 @@ class LogMerged(_Change):
     total: Number
 
 
-class LogUsedUp(_Change):
+class LogUsedUp(RecordedChange):
     """A closed log has no records left; the store keeps its ID."""
 
     log: Number
 
 
-class BatchesDiscarded(_Change):
+class BatchesDiscarded(RecordedChange):
     """Batches below the offset `low` of a log without a topic are deleted.
 
     Attributes:
@@ -109,27 +109,27 @@ class BatchesDiscarded(_Change):
     last: bool
 
 
-class TopicGiven(_Change):
+class TopicGiven(RecordedChange):
     """A topic went to another server: all of it is deleted, except the note of where its logs went."""
 
     topic: Number
     receiver: str
 
 
-class WatermarkStored(_Change):
+class WatermarkStored(RecordedChange):
     """A copy of `last` that spans refer to."""
 
     watermark: Number
     counters: dict[Number, Number]
 
 
-class WatermarkDropped(_Change):
+class WatermarkDropped(RecordedChange):
     """No span refers to the watermark any more."""
 
     watermark: Number
 
 
-class LogTrimmed(_Change):
+class LogTrimmed(RecordedChange):
     """A log's batches below the offset `low` are deleted.
 
     `end` and `total` are kept because the newest batch may be deleted or without its bytes, and so cannot supply them.
@@ -141,7 +141,34 @@ class LogTrimmed(_Change):
     total: Number
 
 
-class BodiesDropped(_Change):
+class LogCompacted(RecordedChange):
+    """Compaction removes rows of a log; `BatchKept` stores again what stays of them.
+
+    Attributes:
+        gone: the first offset of each row.
+        parts: the parts of the log from which records are missing afterwards.
+    """
+
+    log: Number
+    gone: tuple[Number, ...]
+    parts: Parts
+
+
+class BatchKept(RecordedChange):
+    """A run of records that compaction keeps of a batch; the fields are those of `BatchAppended`."""
+
+    log: Number
+    offset: Number
+    count: Number
+    publisher: Number
+    counter: Number
+    stamp: Number
+    checksum: Number
+    total: Number
+    body: Buffer
+
+
+class BodiesDropped(RecordedChange):
     """The batches in offsets [low, high) of a log lose their bytes; their rows keep the other fields."""
 
     log: Number
@@ -149,7 +176,7 @@ class BodiesDropped(_Change):
     high: Number
 
 
-class TopicChanged(_Change):
+class TopicChanged(RecordedChange):
     """A topic is new, or has another open log, history, or `frozen`."""
 
     topic: Number
@@ -159,28 +186,28 @@ class TopicChanged(_Change):
     frozen: str
 
 
-class SettingsChanged(_Change):
+class SettingsChanged(RecordedChange):
     """A topic has other settings."""
 
     topic: Number
     settings: Settings
 
 
-class RemovalChanged(_Change):
+class RemovalChanged(RecordedChange):
     """A topic has let go of records, where the low ends of its logs do not show it, or of tombstones."""
 
     topic: Number
     removal: Removal
 
 
-class OrderChanged(_Change):
+class OrderChanged(RecordedChange):
     """The order of a topic's history began with this log; "": with the open log."""
 
     topic: Number
     order: str
 
 
-class TopicPurged(_Change):
+class TopicPurged(RecordedChange):
     """A log of a topic is purged up to these places; (0, 0): its purge is forgotten."""
 
     topic: Number
@@ -188,7 +215,7 @@ class TopicPurged(_Change):
     purged: Places
 
 
-class SubscriptionChanged(_Change):
+class SubscriptionChanged(RecordedChange):
     """A subscription is new or has changed."""
 
     topic: Number
@@ -201,14 +228,14 @@ class SubscriptionChanged(_Change):
     backlog: tuple[Span, ...]
 
 
-class BatchQuarantined(_Change):
+class BatchQuarantined(RecordedChange):
     """A batch is damaged: its bytes move to quarantine, and its row stays."""
 
     log: Number
     offset: Number
 
 
-class BatchRepaired(_Change):
+class BatchRepaired(RecordedChange):
     """A batch that was damaged in this store, as the store's other member has it; it changes this disk alone.
 
     Attributes:
@@ -226,7 +253,7 @@ class BatchRepaired(_Change):
     body: Buffer
 
 
-class LogEnded(_Change):
+class LogEnded(RecordedChange):
     """A restored copy may lack the end of this log: all records beyond the stored ones count as lost.
 
     Attributes:
@@ -237,14 +264,14 @@ class LogEnded(_Change):
     here: bool = False
 
 
-class LogReplaced(_Change):
+class LogReplaced(RecordedChange):
     """Another server's complete log takes the place of a restored copy's log, given by its ID."""
 
     topic: Number
     log: str
 
 
-class TopicSetAside(_Change):
+class TopicSetAside(RecordedChange):
     """A topic no longer belongs to this server, which keeps it in quarantine.
 
     Attributes:
@@ -257,7 +284,7 @@ class TopicSetAside(_Change):
     stamp: Number
 
 
-class TopicContested(_Change):
+class TopicContested(RecordedChange):
     """Another server holds the topic too, with this open log."""
 
     topic: Number
@@ -265,138 +292,21 @@ class TopicContested(_Change):
     server: str
 
 
-class TopicSettled(_Change):
+class TopicSettled(RecordedChange):
     """A contested log was merged or abandoned."""
 
     topic: Number
     log: str
 
 
-class NoteKept(_Change):
+class NoteKept(RecordedChange):
     """A fact that the server remembers about itself, by its name; None deletes it."""
 
     name: str
     value: str | Number | None
 
 
-class StageOpened(_Change):
-    """A sink begins to stage rows.
-
-    Attributes:
-        stage: its number in this store.
-        topic: 0 while the topic itself is being received.
-        heard: time of the sink's last message about it, microseconds since 1970.
-    """
-
-    stage: Number
-    topic: Number
-    publisher: Number
-    batch: Number
-    attempt: str
-    heard: Number
-
-
-class PieceStaged(_Change):
-    """One fragment of staged rows: a batch as it arrived.
-
-    Attributes:
-        piece: its number in this store.
-        first, count: the rows of the stage that it holds.
-        heard: time of arrival, microseconds since 1970.
-    """
-
-    stage: Number
-    piece: Number
-    first: Number
-    count: Number
-    checksum: Number
-    heard: Number
-    body: Buffer
-
-
-class StageMerged(_Change):
-    """A stage that arrived with a transfer becomes the topic's."""
-
-    stage: Number
-    topic: Number
-
-
-class BatchPublished(_Change):
-    """A batch of a log with the bytes of a staged fragment, `source`; otherwise like BatchAppended."""
-
-    log: Number
-    offset: Number
-    count: Number
-    publisher: Number
-    counter: Number
-    stamp: Number
-    checksum: Number
-    total: Number
-    source: Number
-
-
-class StagePublished(_Change):
-    """A stage ends because its fragments are published."""
-
-    stage: Number
-
-
-class StageDropped(_Change):
-    """A stage loses its topic and will be deleted."""
-
-    stage: Number
-
-
-class StagedDeleted(_Change):
-    """This many fragments of a dropped stage are deleted; with the last of them, the stage."""
-
-    stage: Number
-    pieces: Number
-    last: bool
-
-
-class DelayedKept(_Change):
-    """A put batch waits for its due time.
-
-    Attributes:
-        shelf: the number of its topic, or of a transfer that brings it.
-        due: microseconds since 1970.
-        publisher, counter, count, checksum, body: of the put.
-    """
-
-    shelf: Number
-    due: Number
-    publisher: Number
-    counter: Number
-    count: Number
-    checksum: Number
-    body: Buffer
-
-
-class DelayedGone(_Change):
-    """A batch waits no more: this commit appends it, or it was delivered elsewhere before a merge."""
-
-    shelf: Number
-    due: Number
-    publisher: Number
-    counter: Number
-
-
-class ShelfMerged(_Change):
-    """The batches that wait on a shelf become a topic's."""
-
-    shelf: Number
-    topic: Number
-
-
-class ShelfDiscarded(_Change):
-    """So many batches of a shelf without a topic are deleted, in order."""
-
-    shelf: Number
-    rows: Number
-
-
-class ChangeCounted(_Change):
+class ChangeCounted(RecordedChange):
     """The server's change number and its highest timestamp."""
 
     change: Number
@@ -410,6 +320,8 @@ Change = (
     | LogOpened
     | LogMerged
     | LogTrimmed
+    | LogCompacted
+    | BatchKept
     | BodiesDropped
     | LogUsedUp
     | BatchesDiscarded

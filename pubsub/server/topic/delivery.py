@@ -23,6 +23,7 @@ from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.topic.changes import LogState
+from pubsub.server.topic.compacted import outside
 from pubsub.server.topic.delayed import Waiting
 from pubsub.server.topic.purges import PURGED
 from pubsub.server.topic.spans import Span
@@ -64,11 +65,14 @@ class Batch:
 class BatchReader(Protocol):
     """The source of stored batches."""
 
-    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+    def batches(self, log: int, offset: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
         """Yield the batches that hold offsets [offset, high) of a log, in order."""
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
         """Return (offset, count, stamp, total) of up to `rows` batches from `offset` on."""
+
+    def backwards(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int]]:
+        """Return (offset, count, bytes) of up to `rows` batches that begin in [low, high), the newest first."""
 
     def staged(self, piece: int) -> bytes:
         """Return the bytes of a fragment that a sink staged."""
@@ -184,7 +188,7 @@ class _Walk:
         watermark = self._topic.watermarks.get(span.watermark, {})
         for batch in self._reader.batches(log.number, place, high):
             if batch.offset > place:
-                self._lose(span.log, place, batch.offset)
+                self._pass(span.log, place, batch.offset)
             place = self._batch(span, log, batch, max(place, batch.offset), high, watermark)
             self._batches_left -= 1
             if not self._batches_left:
@@ -194,7 +198,12 @@ class _Walk:
                     self.rest = (*left, *others)
                 raise _Full
         if place < high:
-            self._lose(span.log, place, high)
+            self._pass(span.log, place, high)
+
+    def _pass(self, log: str, place: int, stop: int) -> None:
+        """Pass over offsets without a row, which compaction has removed. Report any others as lost."""
+        for first, last in outside(self._topic.compacted.get(log, ()), place, stop):
+            self._lose(log, first, last)
 
     def _batch(self, span: Span, log: Log, batch: Batch, place: int, high: int, watermark: Mapping[int, int]) -> int:
         """Add the due records of a batch to the answer; return the offset after the batch."""
@@ -212,7 +221,7 @@ class _Walk:
             body, damaged = None, False
         if self.lost is not None and (body is not None or damaged):
             raise _Full
-        if body is None or not self._is_verified(batch, body):
+        if body is None or not is_sound(batch, body, self._publishers):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.repairable = (log.number, batch.offset) if body is not None or damaged else None
@@ -241,18 +250,6 @@ class _Walk:
             raise _Full
         self.doubtful = span.doubtful
 
-    def _is_verified(self, batch: Batch, body: Buffer) -> bool:
-        """Return True if a batch is undamaged: its bytes match the checksum and its row."""
-        if batch.sound:
-            return True
-        batch.sound = (
-            crc32(body) == batch.checksum
-            and len(body) >= HEAD_BYTES
-            and batch_count(body) == batch.count
-            and 0 < batch.publisher < len(self._publishers)
-        )
-        return batch.sound
-
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
         """Return how many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends: Sequence[int] = batch_ends(body)
@@ -280,6 +277,19 @@ class _Walk:
         self.reason = reason
         self.lost = ((log, first) if self.lost is None else self.lost[0], (log, stop - 1))
         return stop
+
+
+def is_sound(batch: Batch, body: Buffer, publishers: Sequence[str]) -> bool:
+    """Return True if a batch is undamaged: its bytes match the checksum and its row."""
+    if batch.sound:
+        return True
+    batch.sound = (
+        crc32(body) == batch.checksum
+        and len(body) >= HEAD_BYTES
+        and batch_count(body) == batch.count
+        and 0 < batch.publisher < len(publishers)
+    )
+    return batch.sound
 
 
 def collect(

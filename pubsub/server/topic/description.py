@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
+from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
@@ -62,12 +63,14 @@ FIELDS: Final[dict[str, Fate]] = {
     "settings": _EVERYWHERE,
     "delayed": Fate.STORED | Fate.TRAVELS | Fate.EXPORTED,  # `upkeep.delays` merges it.
     "removal": _EVERYWHERE,
+    "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
     "order": _BETWEEN_STORES,
     "purged": _BETWEEN_STORES,
     "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
+    "superseded_since": Fate.MEMORY,
     "not_let_go": Fate.MEMORY,
     "policy": Fate.MEMORY,  # It comes from the settings of each server.
     "unreadable": Fate.MEMORY,
@@ -92,6 +95,7 @@ class Description:
     ended: frozenset[str] = frozenset()
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
+    compacted: dict[str, Parts] = field(default_factory=dict)
     order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
@@ -114,6 +118,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         ended=frozenset(topic.ended),
         settings=topic.settings,
         removal=topic.removal,
+        compacted=dict(topic.compacted),
         order=topic.order,
         purged=dict(topic.purged),
         contested=dict(topic.contested),
@@ -153,6 +158,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         ended=set(said.ended),
         settings=said.settings,
         removal=said.removal,
+        compacted=dict(said.compacted),
         order=said.order,
         purged=dict(said.purged),
         contested=dict(said.contested),

@@ -39,6 +39,7 @@ _WRITTEN: Final[dict[str, Callable[[Any, list[Buffer]], Any]]] = {
     "backlog": lambda spans, _: [row_of(span) for span in spans],
     "settings": lambda settings, _: to_builtins(settings),
     "removal": lambda removal, _: to_builtins(removal),
+    "parts": lambda parts, _: to_builtins(parts),
     "purged": lambda places, _: to_builtins(places),
 }
 _READ: Final[dict[str, Callable[[Any, Take], Any]]] = {

@@ -121,8 +121,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else:
             assert its is not None
             subscription = its
-            # A log may be on both sides if one side was restored and holds a log again that the other has merged. Such
-            # a log stays in the subscriber's spans that have it.
+            # A restored side may hold a log again that the other has merged. It stays in the spans that have it.
             rest = _without(cut(its.cursor.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.cursor.since)
         subscription.consumer = _consumer(subscription, mine, its)
@@ -178,6 +177,8 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
+            if log.id in other.compacted:
+                topic.compacted = {**topic.compacted, log.id: other.compacted[log.id]}
             topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
     for log_id in sorted(other.purged.keys() & topic.logs.keys()):
         topic.purge(log_id, other.purged[log_id])
@@ -220,6 +221,7 @@ def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
         subscription.cursor.backlog = _without(subscription.cursor.backlog, logs)
     topic.history = _without(topic.history, logs)
     topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
+    topic.compacted = {name: parts for name, parts in topic.compacted.items() if name not in logs}
     topic.merged -= logs
     topic.ended -= logs
     topic.restored = tuple(name for name in topic.restored if name not in logs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pubsub.server.topic.compacted import removed, within
 from pubsub.server.topic.purges import NOWHERE
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic
@@ -50,6 +51,13 @@ def without_purged(topic: Topic) -> tuple[Span, ...]:
 
 
 def shown_records(topic: Topic) -> int:
-    """Count the stored messages, without those that a purge hides until they are deleted."""
-    hidden = hidden_below(topic)
-    return sum(max(0, log.end - log.unknown - max(log.low, hidden.get(log.id, 0))) for log in topic.logs.values())
+    """Count the stored messages, without those that a purge hides until they are deleted.
+
+    Messages that compaction removed count as far as their number is not known, after a part of them was trimmed.
+    """
+    hidden, count = hidden_below(topic), 0
+    for log in topic.logs.values():
+        low, high = max(log.low, hidden.get(log.id, 0)), log.end - log.unknown
+        parts = topic.compacted.get(log.id, ())
+        count += max(0, high - low - (removed(within(parts, low, high)[0]) if parts else 0))
+    return count

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pubsub.protocol.names import Position, format_position
 from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.removal import ROUNDS_MAX
 from pubsub.server.topic.spans import Span, after, find
 from pubsub.server.topic.topic import Log, Topic
 
@@ -64,6 +65,28 @@ def _stop(topic: Topic, span: Span) -> int:
     log = topic.logs.get(span.log)
     end = 0 if log is None else log.end
     return end if span.high is None else min(span.high, end)
+
+
+def misses_tombstones(topic: Topic, after: Position | None, known: int) -> bool:
+    """Return True if a reader may have a value of a key that was deleted, and never receives the deletion.
+
+    Args:
+        after: the position that it has reached; None: it begins.
+        known: number of the tombstones that had gone at its last read; -1: it asks for no such answer.
+    """
+    removal = topic.removal
+    if known < 0 or after is None or known == removal.tombstones:
+        return False
+    if known > removal.tombstones or not removal.rounds:
+        return True
+    later = [one for one in removal.rounds if one.number > known]
+    if len(later) == len(removal.rounds) and len(later) == ROUNDS_MAX:
+        return True  # Rounds that are forgotten may be later, too.
+    here = find(topic.history, after)
+    places = [find(topic.history, (one.log, one.offset)) for one in later]
+    if here is None or None in places:
+        return True
+    return any((place, one.offset) > (here, after[1]) for place, one in zip(places, later, strict=True))
 
 
 def plan(

@@ -5,7 +5,7 @@ The rules are those of docs/explanation/retention.md, T8, T10, T12 and T13; docs
 A version is the ID of the request that made it, so a request that two servers took made one version. A row carries the
 versions that it was made from. In a merge, the row that was made from the other one replaces it. Two rows without that
 relation are a conflict. Then both amounts stay, and a record goes only when each of them lets it go, because a deletion
-cannot be undone.
+cannot be undone. Of `rate` and `bytes` the newer value stays, since neither of them loses anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pubsub.protocol.topic_defaults import TopicDefault
-from pubsub.protocol.topic_settings import EVER, NONE, Amount, SettingsInForce, Values, format_drop, format_keep
+from pubsub.protocol.topic_settings import (
+    EVER,
+    NONE,
+    TOMBSTONES,
+    Amount,
+    SettingsInForce,
+    Values,
+    format_drop,
+    format_keep,
+    format_rate,
+    format_tombstones,
+)
 from pubsub.server.topic.spans import LogId, Number
 
 LINEAGE_MAX: Final = 256
@@ -43,7 +54,10 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go. None as
             in `keep`.
         expire: amounts; a record is not delivered any more when each of them says so. None as in `keep`.
+        rate, throughput: the most records, and the most bytes, that are put in a second: one amount each. None as in
+            `keep`.
         conflict: True if a merge met different values; the next request ends it.
+        tombstones: how long the deletion of a key stays in a topic that keeps the latest records (microseconds).
         dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
     """
 
@@ -55,6 +69,9 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     conflict: bool = False
     dropped: bool = False
     expire: Amounts = (None,)
+    tombstones: Number = TOMBSTONES
+    rate: Amounts = (None,)
+    throughput: Amounts = (None,)
 
     def made_from(self, version: str) -> bool:
         """Return True if these settings are this version, or were made from it."""
@@ -63,13 +80,23 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     def changed(self, version: str, stamp: int, values: Values) -> Settings:
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
-        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (values.keep,), (values.drop,), expire=(values.expire,))
+        made = Settings(
+            version, stamp, lineage[-LINEAGE_MAX:], (values.keep,), (values.drop,), expire=(values.expire,),
+            rate=(values.rate,), throughput=(values.throughput,),
+        )  # fmt: skip
+        if values.tombstones is not None:
+            made = replace(made, tombstones=values.tombstones.age or TOMBSTONES)
         return replace(made, dropped=self.dropped or made.drops)
 
     @property
     def counts(self) -> bool:
         """True if an append may let an earlier record go."""
         return any(amount is not None and amount.counts for amount in (*self.keep, *self.drop))
+
+    @property
+    def compacts(self) -> bool:
+        """True if only the last record of each key stays. Other values of a conflict keep all of them."""
+        return all(amount is not None and amount.latest for amount in self.keep)
 
     @property
     def drops(self) -> bool:
@@ -98,12 +125,21 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
 
     def with_default(self, default: TopicDefault) -> Settings:
         """Return these settings with the server's default in place of each None."""
-        if not self.by_default and None not in self.expire:
+        if not self.by_default and None not in (*self.expire, *self.rate, *self.throughput):
             return self
         keep = dict.fromkeys(default.keep if one is None else one for one in self.keep)
         drop = dict.fromkeys(default.drop if one is None else one for one in self.drop)
         expire = dict.fromkeys(default.expire if one is None else one for one in self.expire)
-        return replace(self, keep=tuple(keep), drop=tuple(drop), expire=tuple(expire))
+        rate = dict.fromkeys(default.rate if one is None else one for one in self.rate)
+        size = dict.fromkeys(default.throughput if one is None else one for one in self.throughput)
+        amounts = map(tuple, (keep, drop, expire, rate, size))
+        return replace(self, **dict(zip(("keep", "drop", "expire", "rate", "throughput"), amounts, strict=True)))
+
+    @property
+    def quota(self) -> tuple[int | None, int | None]:
+        """The most records, and the most bytes, that are put in a second; None: no limit. Of settings in force."""
+        (rate,), (throughput,) = self.rate, self.throughput
+        return None if rate is None else rate.records, None if throughput is None else throughput.size
 
     @property
     def texts(self) -> dict[str, list[str]]:
@@ -112,11 +148,14 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
             "keep": ["" if one is None else format_keep(one) for one in self.keep],
             "drop": ["" if one is None else format_drop(one) for one in self.drop],
             "expire": ["" if one is None else format_drop(one) for one in self.expire],
+            "tombstones": ["" if self.tombstones == TOMBSTONES else format_tombstones(self.tombstones)],
+            "rate": ["" if one is None else format_rate(one) for one in self.rate],
+            "bytes": ["" if one is None else format_rate(one) for one in self.throughput],
         }
 
     def body(self, default: TopicDefault) -> bytes:
         """Return the body of an answer with these settings at a server with this default."""
-        in_force = self.with_default(default).texts
+        in_force = self.with_default(default).texts | {"tombstones": [format_tombstones(self.tombstones)]}
         return SettingsInForce(self.version, self.stamp, self.conflict, in_force, self.texts, default.match).encode()
 
 
@@ -125,7 +164,7 @@ DEFAULTS: Final = Settings()
 LETTERS: Final = Settings(keep=(Amount(age=14 * 24 * 3600 * 1_000_000),))
 """Settings of a new topic of dead letters, which needs no subscriber: each letter stays for 14 days after its put."""
 
-BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,), expire=(EVER,))
+BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,), expire=(EVER,), rate=(EVER,), throughput=(EVER,))
 """The values in force of a topic without settings at a server without a default for it."""
 
 
@@ -150,10 +189,17 @@ def merged(mine: Settings, its: Settings) -> Settings:
         tuple(lineage)[-LINEAGE_MAX:],
         _both(mine.keep, its.keep),
         _both(mine.drop, its.drop),
-        (mine.keep, mine.drop, mine.expire) != (its.keep, its.drop, its.expire) or mine.conflict or its.conflict,
+        _amounts(mine) != _amounts(its) or mine.conflict or its.conflict,
         dropped,
         _both(mine.expire, its.expire),
+        max(mine.tombstones, its.tombstones),
+        newer.rate,
+        newer.throughput,
     )
+
+
+def _amounts(settings: Settings) -> tuple[Amounts | Number, ...]:
+    return settings.keep, settings.drop, settings.expire, settings.tombstones, settings.rate, settings.throughput
 
 
 def _both(mine: Iterable[Amount | None], its: Iterable[Amount | None]) -> tuple[Amount | None, ...]:
@@ -167,5 +213,8 @@ def _both(mine: Iterable[Amount | None], its: Iterable[Amount | None]) -> tuple[
 
 def _largest(amounts: Iterable[Amount]) -> Amount:
     """Return an amount that lets a record go only if each of these does."""
-    ages, sizes, records = zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
-    return Amount(*(None if None in part else max(part) for part in (ages, sizes, records)))
+    ages, sizes, records = (
+        None if None in part else max(filter(None, part), default=0)
+        for part in zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
+    )
+    return Amount(ages, sizes, records)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pubsub.server.topic.compacted import removed, within
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
@@ -132,6 +133,11 @@ def times(topic: Topic, spans: Sequence[Span], reader: BatchReader) -> Times:
         found.saw(first[0][2], last[2])
         found.records += stop - span.low
         found.bytes += max(0, _total(log, stop, reader) - first[0][3])
+        if log.id in topic.compacted:
+            parts, known = within(topic.compacted[log.id], span.low, stop)
+            found.records -= removed(parts)
+            found.bytes -= sum(one.freed for one in parts)
+            found.exact &= known
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pubsub.protocol.topic_settings import EVER, Amount
+from pubsub.server.topic.changes import BatchAppended, BatchPublished, Change
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.places import cut
 from pubsub.server.topic.spans import Span
@@ -144,3 +145,12 @@ def beyond(reader: BatchReader, log: Log, end: int, history: int) -> int:
         else:
             high = batch[0]
     return min(low, end)
+
+
+def stored_below(topic: Topic, uncommitted: Iterable[Change]) -> dict[str, int]:
+    """Return for each log the offset below which its batches are in the store, without those of this loop."""
+    ends = {log.number: log.end for log in topic.logs.values()}
+    for row in uncommitted:
+        if isinstance(row, BatchAppended | BatchPublished) and row.log in ends:
+            ends[row.log] = min(ends[row.log], row.offset)
+    return {log.id: ends[log.number] for log in topic.logs.values()}

@@ -31,7 +31,6 @@ from pubsub.server.state.state import State
 from pubsub.server.topic.changes import (
     BatchAppended,
     BatchesDiscarded,
-    BatchPublished,
     BodiesDropped,
     Change,
     LogTrimmed,
@@ -44,8 +43,9 @@ from pubsub.server.topic.places import cut
 from pubsub.server.topic.purged import kept_places, unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep.compaction import Compaction
 from pubsub.server.upkeep.expiry import expired_below
-from pubsub.server.upkeep.keeping import beyond, held_by, released
+from pubsub.server.upkeep.keeping import beyond, held_by, released, stored_below
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
@@ -92,6 +92,7 @@ class Retention:
         trusts_ages: Callable[[float], bool] = lambda now: True,
     ) -> None:
         self._state, self._sole_owner, self._patterns = state, sole_owner, patterns
+        self.compaction = Compaction(state, sole_owner, patterns, self._trimmed, now, trusts_ages)
         self._trusts_ages = trusts_ages
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is due for a check."""
@@ -117,16 +118,20 @@ class Retention:
             self._push(name, now + topic.policy.keep_seconds)
         elif topic.in_force is not BUILT_IN and topic.in_force.counts:
             self._push(name, now + ROUND_SECONDS)
+        if topic.in_force is not BUILT_IN and topic.settings.compacts:
+            self.compaction.appended(topic, now)
 
     def look_at(self, name: str) -> None:
         """Make a topic due at once, because it now holds more than before."""
         self._push(name, float("-inf"))
+        self.compaction.look_at(name)
 
     def forget(self, name: str) -> None:
         """Drop the findings about a topic, because its deletable batches may be needed now."""
         self._allowed = deque(item for item in self._allowed if item[0] != name)
         self._over = deque(item for item in self._over if item[0] != name)
         self._generation[name] = self._generation.get(name, 0) + 1
+        self.compaction.forget(name)
 
     def discard(self, logs: list[int]) -> None:
         """Delete the batches of logs without a topic, by the logs' numbers."""
@@ -146,6 +151,7 @@ class Retention:
             topics: those that the loop touched. A change that stopped their checks, such as a freeze, is undone too.
         """
         self._paused_until = now + PAUSE_SECONDS
+        self.compaction.pause(now + PAUSE_SECONDS)
         for name in topics:
             self.forget(name)  # The findings may count batches of that loop.
             self._push(name, now + LOOK_SECONDS)
@@ -163,7 +169,8 @@ class Retention:
         """Return the time at which `tick` has work."""
         if self._allowed or self._discarded or self._over or self._watermarks:
             return self._paused_until
-        return max(self._due[0][0], self._paused_until) if self._due else float("inf")
+        due = min(self._due[0][0] if self._due else float("inf"), self.compaction.deadline())
+        return max(due, self._paused_until)
 
     def tick(self, now: float) -> list[Change]:
         """Check the topics that are due, and delete a piece of the deletable batches."""
@@ -190,7 +197,7 @@ class Retention:
         if self._over:
             out += self._strip()
         self._new_batches = self._new_bytes = 0
-        return out
+        return out + self.compaction.tick(now)
 
     def _discard(self) -> list[Change]:
         log = self._discarded[0]
@@ -235,7 +242,7 @@ class Retention:
         old = topic.policy.lets_go_until(stamp)
         if settings.dropped or topic.purged:
             self._know_bare(topic)
-        floors, stored = topic.floors(), self._stored(topic)
+        floors, stored = topic.floors(), stored_below(topic, self._state.uncommitted.rows)
         kept = None if settings.keep == (NONE,) else released(topic, settings.keep, stamp, self._state.reader)
         if kept is not None and topic.purged:
             kept = kept_places(topic, kept)
@@ -266,20 +273,14 @@ class Retention:
             if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
             return
-        topic.not_let_go = "" if settings is BUILT_IN else held_by(topic, floors, limits)
+        if not topic.settings.compacts:  # Compaction finds what holds it up.
+            topic.superseded_since = 0
+            topic.not_let_go = "" if settings is BUILT_IN else held_by(topic, floors, limits)
         if wrong:
             topic.not_let_go = topic.not_let_go or CLOCK_AHEAD
             again.append(now + ROUND_SECONDS)
         if again and min(again) < float("inf"):
             self._push(topic.name, min(again))
-
-    def _stored(self, topic: Topic) -> dict[str, int]:
-        """Return for each log the offset below which its batches are in the store, without those of this loop."""
-        ends = {log.number: log.end for log in topic.logs.values()}
-        for row in self._state.uncommitted.rows:
-            if isinstance(row, BatchAppended | BatchPublished) and row.log in ends:
-                ends[row.log] = min(ends[row.log], row.offset)
-        return {log.id: ends[log.number] for log in topic.logs.values()}
 
     def _know_bare(self, topic: Topic) -> None:
         """Find the dropped batches of a topic that this process has not seen, which take no room in the backlog."""

@@ -14,6 +14,7 @@ from tests.simulation.applications.program import Program
 from tests.simulation.clients import Call, Cancelled, HandlerError
 from tests.simulation.delaying import put_later
 from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, Put
+from tests.simulation.limiting import brief
 from tests.simulation.retrying import key_of
 
 FAREWELL_SECONDS = 1.5
@@ -142,10 +143,11 @@ class Publisher:
             self.program.next(partial(self.publish, thread))
 
         bodies, calls = [put.body.encode() for put in puts], self.node.calls.puts
-        keys = self._keys(puts)
-        flow: Any = calls.put_many(topic, bodies, None, None, wait, keys if any(keys) else ())
+        keys, headers = self._keys(puts), brief(self.world, puts)
+        more = keys if any(keys) else (), [headers] * count if headers else ()
+        flow: Any = calls.put_many(topic, bodies, None, None, wait, *more)
         if count == 1 and wait:
-            flow = self.node.calls.puts.put(topic, bodies[0], keys[0], None, None)
+            flow = self.node.calls.puts.put(topic, bodies[0], keys[0], headers, None)
         self.node.call(flow, then)
 
     def _put_at_once(self, topic: str, count: int, thread: str) -> None:

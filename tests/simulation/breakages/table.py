@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tests.simulation.breakages import (
     calls,
     client,
+    compaction,
     continuing,
     damage,
     delays,
@@ -16,6 +17,7 @@ from tests.simulation.breakages import (
     family,
     forms,
     groups,
+    limits,
     messenger,
     moves,
     ownership,
@@ -48,12 +50,14 @@ ROOMS = (
     expiry,
     forms,
     settings,
+    compaction,
     delays,
     replay,
     retries,
     purges,
     family,
     deletions,
+    limits,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}

@@ -74,13 +74,13 @@ class Spoiled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
-    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+    def batches(self, log: int, offset: int, high: int, *, cached: bool = True) -> Iterator[Batch]:
         """As of a reader; nothing of the spoiled logs."""
         if log in self._logs:
             self._doomed = self._store.db.in_transaction
             self._counters["spoiled pages met"] = self._counters.get("spoiled pages met", 0) + 1
             raise StoreDamaged(str(self._store.path), "spoiled")
-        return self._reader.batches(log, offset, high)
+        return self._reader.batches(log, offset, high, cached=cached)
 
     def _commit_unless_doomed(self) -> None:
         if not self._doomed:
