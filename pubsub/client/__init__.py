@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
     from pubsub.client.topic_deletion import TopicDeleted as TopicDeleted
+    from pubsub.client.topic_list import TopicFacts as TopicFacts
     from pubsub.client.topic_objects import Purged as Purged
     from pubsub.client.topic_settings import TopicSettings as TopicSettings
 
@@ -53,6 +54,7 @@ _WHERE = {
     "Purged": "topic_objects",
     "Ticket": "storage.transaction",
     "TopicDeleted": "topic_deletion",
+    "TopicFacts": "topic_list",
     "TopicSettings": "topic_settings",
     "TopicTimes": "look_back",
     "Transaction": "storage.transaction",

@@ -43,6 +43,7 @@ from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_deletion import TopicDeleted
+from pubsub.client.topic_list import TopicFacts
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.client.ttl import all_with_ttl, with_ttl
@@ -199,6 +200,10 @@ class AsyncClient(AsyncTopicCalls):
     async def times(self, topic: str) -> TopicTimes:
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
+
+    async def topics(self) -> list[TopicFacts]:
+        """Return the topics of the cluster; errors as `Client.topics`."""
+        return await asyncio.to_thread(self._topic_objects.topics)
 
     async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""

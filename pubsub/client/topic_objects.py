@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.client.requests import NoAnswer, Proxies
 from pubsub.client.topic_deletion import TopicDeleted, delete, find_deletion
+from pubsub.client.topic_list import TopicFacts, list_topics
 from pubsub.client.topic_settings import (
     UPGRADE,
     SettingTexts,
@@ -148,6 +149,10 @@ class TopicCalls:
         with proxies_of(self._session) as proxies:
             name = self._session.name
             return purge(proxies, name, topic, find_purge(proxies, name, topic, unread=unread), unread=unread)
+
+    def topics(self) -> list[TopicFacts]:
+        with proxies_of(self._session) as proxies:
+            return list_topics(proxies, self._session.name)
 
     def delete(self, topic: str, *, force: bool) -> TopicDeleted:
         check_settings(topic, {})

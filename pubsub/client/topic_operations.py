@@ -6,12 +6,23 @@ from typing import Unpack
 
 from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.topic_deletion import TopicDeleted
+from pubsub.client.topic_list import TopicFacts
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 
 class TopicOperations(ServiceCalls):
     """Calls about whole topics, for operators."""
+
+    def topics(self) -> list[TopicFacts]:
+        """Return the topics of the cluster in the order of their names, as `pubsub topic list` shows them.
+
+        The key needs the right to see the status.
+
+        Raises:
+            NotAllowed, KeyRefused, Unavailable: no proxy answers.
+        """
+        return self._topic_objects.topics()
 
     def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic, and return its settings when every proxy that answers knows it.

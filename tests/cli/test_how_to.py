@@ -162,7 +162,10 @@ def test_topics_are_created_refused_purged_and_deleted(tmp_path: Path) -> None:
     ]
     assert "topic orders has 1 subscriber, so it is not deleted" in found
     assert "orders: deleted, with 0 messages and 1 subscribers" in found
-    assert "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n0\n" in found
+    assert (
+        "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n[0]\n0\n"
+        in found
+    )
 
 
 def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path) -> None:

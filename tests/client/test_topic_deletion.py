@@ -98,3 +98,21 @@ def test_an_asynchronous_client_deletes(cluster: Embedded, topic: str) -> None:
             assert await client.delete_topic(topic) == TopicDeleted(topic, 1, 0)
 
     asyncio.run(run())
+
+
+def test_topics_are_listed_with_their_figures(client: Client, cluster: Embedded, topic: str) -> None:
+    client.create_topic(topic, keep="ever")
+    client.subscribe(topic)
+    client.put(topic, b"x")
+    (facts,) = [one for one in client.topics() if one.topic == topic]
+    assert (facts.records, facts.subscribers, facts.keep, facts.drop, len(facts.servers)) == (1, 1, "ever", "never", 1)
+    assert (facts.bytes or 0) > 0
+    client.delete_topic(topic, force=True)
+    assert topic not in {one.topic for one in client.topics()}
+
+    async def run() -> None:
+        async with cluster.async_client(f"a{next(names)}") as other:
+            await other.put(topic, b"y")
+            assert topic in {one.topic for one in await other.topics()}
+
+    asyncio.run(run())

@@ -7,7 +7,6 @@ from typing import Any
 
 import pubsub.server.requests.puts
 from pubsub.proxy.deletions import ProxyDeletions
-from pubsub.server.moves.moves import Moves
 from pubsub.server.recovery.deletions import ServerDeletions
 from pubsub.server.storage.applying import Applying
 from pubsub.server.topic.changes import NoteKept
@@ -36,17 +35,6 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("named: a new publisher needs no log")
 def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, pubsub.server.requests.puts, "may_be_deleted", lambda deletions, put, topic: False)
-
-
-@breakage("equal: a transfer from before the deletion is taken")
-def _(stack: contextlib.ExitStack) -> None:
-    original = Moves._step
-
-    def step(self: Any, message: Any, now: float) -> Any:
-        message.deletion = self._state.deletions.number(message.topic)
-        return original(self, message, now)
-
-    substitute(stack, Moves, "_step", step)
 
 
 @breakage("kept: a server forgets deletions at its end")
