@@ -17,7 +17,7 @@ class TopicOperations(ServiceCalls):
     def topics(self) -> list[TopicFacts]:
         """Return the topics of the cluster in the order of their names, as `pubsub topic list` shows them.
 
-        The key needs the right to see the status.
+        A change of the last quarter of a second may be missing. The key needs the right to see the status.
 
         Raises:
             NotAllowed, KeyRefused, Unavailable: no proxy answers.

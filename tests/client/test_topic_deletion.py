@@ -12,6 +12,7 @@ from pubsub.client.topic_deletion import TopicHasSubscribers
 from pubsub.embedded import Embedded
 from pubsub.errors import DataLoss, NotKnown
 from tests.client.opened import names
+from tests.faults.cluster import until
 
 
 def test_a_deleted_topic_is_gone_with_its_messages_and_settings_and_begins_anew(client: Client, topic: str) -> None:
@@ -108,7 +109,7 @@ def test_topics_are_listed_with_their_figures(client: Client, cluster: Embedded,
     assert (facts.records, facts.subscribers, facts.keep, facts.drop, len(facts.servers)) == (1, 1, "ever", "never", 1)
     assert (facts.bytes or 0) > 0
     client.delete_topic(topic, force=True)
-    assert topic not in {one.topic for one in client.topics()}
+    until(lambda: topic not in {one.topic for one in client.topics()}, "it is not listed")
 
     async def run() -> None:
         async with cluster.async_client(f"a{next(names)}") as other:
