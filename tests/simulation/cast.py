@@ -12,6 +12,7 @@ from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
 from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
+from tests.simulation.creating import Creator
 from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
@@ -72,6 +73,7 @@ class Cast:
         self.purgers = self._purgers()
         self.families = self._families()
         self.deleters = self._deleters()
+        self.creators = self._creators()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -164,6 +166,13 @@ class Cast:
             found.append(Deleter(self.world, host, proxies, self.history, topic, partial(self._look, topic)))
         return found
 
+    def _creators(self) -> list[Creator]:
+        topics = [] if self.fate.auto else [f"t{n}" for n in range(1, self.fate.topics + 1)]
+        proxies = tuple(proxy.name for proxy in self.proxies)
+        return [
+            Creator(self.world, self.world.host(f"e{topic}", 0.0), proxies, self.history, topic) for topic in topics
+        ]
+
     def _look(self, topic: str) -> None:
         deleting.look(self.history, self.servers, self.ends, topic)
 
@@ -192,12 +201,14 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker | Deleter]:
+    def users(
+        self,
+    ) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker | Deleter | Creator]:
         """All processes outside the service."""
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers, *self.families, *self.deleters,
+            *self.lookers, *self.families, *self.deleters, *self.creators,
         ]  # fmt: skip
 
     @property

@@ -43,7 +43,7 @@ class Judgement:
     def _open_users(self) -> str:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
-        operators = *cast.configurers, *cast.purgers, *cast.deleters, *cast.seekers, *cast.lookers
+        operators = *cast.configurers, *cast.purgers, *cast.deleters, *cast.creators, *cast.seekers, *cast.lookers
         for party in (*cast.applications, *cast.calls.parties, *cast.families, *cast.tasks, *cast.talkers, *operators):
             if what := party.settled():
                 return what
