@@ -163,19 +163,14 @@ class Deleter(Task):
 
     def _ask_all(self, request: Delete, then: Callable[[list[Status]], None]) -> None:
         answers: dict[int, Status] = {}
-        needed = self.needed()
 
         def answered(proxy: int, status: Status) -> None:
             answers[proxy] = status
-            if len(answers) == needed:
+            if len(answers) == len(self._peers):
                 then(list(answers.values()))
 
         for proxy in range(len(self._peers)):
             self._ask_one(Delete(request.sender, request.topic, request.number), proxy, partial(answered, proxy))
-
-    def needed(self) -> int:
-        """Return the number of proxies with an answer that a deletion needs."""
-        return len(self._peers)
 
     def _ask_one(self, request: Delete, proxy: int, then: Then) -> None:
         self.operations += 1

@@ -48,7 +48,6 @@ SHOWN = {
     "mark not stored": 3,
     "marked the first time only": 12,
     "one answer of both kinds": 1,
-    "deletions: all: one proxy's answer is enough": 7,
     "deletions: drop: a server keeps the topic": 0,
     "deletions: kept: a server forgets deletions at its end": 0,
     "deletions: named: a new publisher needs no log": 26,

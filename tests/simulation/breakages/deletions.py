@@ -12,14 +12,8 @@ from pubsub.server.storage.applying import Applying
 from pubsub.server.topic.changes import NoteKept
 from pubsub.server.topic.notes import DELETED
 from tests.simulation.breakages.room import Room, substitute
-from tests.simulation.deleting import Deleter
 
 breakage = Room("deletions: ")
-
-
-@breakage("all: one proxy's answer is enough")
-def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, Deleter, "needed", lambda self: 1 if self.present else len(self._peers))
 
 
 @breakage("told: a server that returns is told nothing, and gets requests")
