@@ -28,7 +28,7 @@ from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Operate, Outcome, Report, decode, request_route
+from pubsub.protocol import Operate, Outcome, Report, Unsubscribe, decode, request_route
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 from pubsub.proxy.deletions import ProxyDeletions
@@ -212,7 +212,7 @@ class ProxyCore:
                     client, prefix, Outcome.UNAVAILABLE, self._silence_reason(holders[0]), holders[0].id
                 )
             else:
-                self._forward(server, client, prefix, topic, frames, now)
+                self.deletions.forward(server, client, prefix, topic, frames, now)
             return
         try:
             request = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
@@ -234,7 +234,7 @@ class ProxyCore:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not (self.settings.topics_auto or name in READS or may_create(topic, request)):
-                self._missing(client, prefix, name, topic, server, frames, now)
+                self._missing(client, prefix, request, server, frames, now)
                 return
             if not self.table.may_assign(topic):
                 self._full(client, prefix, now)
@@ -243,16 +243,7 @@ class ProxyCore:
         if server is None:
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
             return
-        self._forward(server, client, prefix, topic, frames, now)
-
-    def _forward(
-        self, server: Server, client: bytes, prefix: Prefix, topic: str, frames: tuple[Buffer, ...], now: float
-    ) -> None:
-        """Forward a request, if the server has stored the deletion of its topic."""
-        if reason := self.deletions.refuses(server, topic, now):
-            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, reason, server.id)
-        else:
-            self.replies.forward(server, client, frames, now)
+        self.deletions.forward(server, client, prefix, topic, frames, now)
 
     def _full(self, client: bytes, prefix: Prefix, now: float) -> None:
         text = f"no room for another topic: topics_max = {self.settings.topics_max} is reached"
@@ -260,14 +251,7 @@ class ProxyCore:
         self.replies.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
 
     def _missing(
-        self,
-        client: bytes,
-        prefix: Prefix,
-        name: str,
-        topic: str,
-        maker: Server | None,
-        frames: tuple[Buffer, ...],
-        now: float,
+        self, client: bytes, prefix: Prefix, request: Any, maker: Server | None, frames: tuple[Buffer, ...], now: float
     ) -> None:
         """Answer a request for a topic without a holder that only an operator may create.
 
@@ -275,10 +259,10 @@ class ProxyCore:
             maker: the live server to which a request to create the topic was forwarded.
         """
         if maker is not None:
-            self._forward(maker, client, prefix, topic, frames, now)
-        elif reason := where_unseen(self.table, topic, now) or ("" if self.table.alive(now) else NOBODY):
+            self.deletions.forward(maker, client, prefix, request.topic, frames, now)
+        elif reason := where_unseen(self.table, request.topic, now) or ("" if self.table.alive(now) else NOBODY):
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, reason)
-        elif name == "UNSUBSCRIBE":
+        elif isinstance(request, Unsubscribe):
             self.replies.answer(client, prefix, Outcome.SUCCESS)  # No server has a subscription that could be ended.
         else:
             self.counters["missing_topics_refused"] += 1
@@ -287,7 +271,7 @@ class ProxyCore:
             def exists(name: str) -> bool:
                 return bool(self.table.holders(name)) and self.may_name(client, head, name)
 
-            text = refusal(topic, exists, SENTENCE_BYTES_MAX)
+            text = refusal(request.topic, exists, SENTENCE_BYTES_MAX)
             self.replies.answer(client, prefix, Outcome.DENIED, NO_SUCH_TOPIC, body=text.encode("ascii"))
 
     def _asked_by_operator(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:

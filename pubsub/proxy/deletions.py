@@ -111,6 +111,15 @@ class ProxyDeletions:
 
     # Servers
 
+    def forward(
+        self, server: Server, client: bytes, prefix: Prefix, topic: str, frames: tuple[Buffer, ...], now: float
+    ) -> None:
+        """Forward a request, if the server has stored the deletion of its topic; otherwise answer it."""
+        if reason := self.refuses(server, topic, now):
+            self._replies.answer(client, prefix, Outcome.UNAVAILABLE, reason, server.id)
+        else:
+            self._replies.forward(server, client, frames, now)
+
     def refuses(self, server: Server, topic: str, now: float) -> str:
         """Return the reason why a request about a topic must not go to a server; "" if it may."""
         if topic not in server.lacks:

@@ -278,29 +278,23 @@ class Subscription:
             The changes to commit, and a function to call after the commit.
         """
         gone = status.reason == TOPIC_DELETED
-        reason = DELETED if gone else NO_LOG
-        letter, error = self._loss_here(reason, at)
-        known = status.position is not None
+        letter, error = self._loss_here(DELETED if gone else NO_LOG, at)
+        leaves = gone and self.joined > 0  # The pattern joins the topic when it begins anew.
+        known = leaves or status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
 
-        def left() -> None:
-            self.intended(False)
-            self.intent.settle(self.intent.number)
-            self.joined, self.trouble = 0, ""
-            self.losses.add(error)
-
-        if gone and self.joined:  # The pattern joins the topic when it begins anew; nothing is subscribed meanwhile.
-            end = Confirmed(self.topic, self.intent.number, None, self.fence.log)
-            return [self.intend(False), end, letter], left
-
         def committed() -> None:
+            if leaves:
+                self.intended(False)
+                self.joined, self.trouble = 0, ""
             if known:
                 self.confirmed(found)
             else:
                 self.intended(True, fresh=True)
             self.losses.add(error)
 
-        return [found if known else self.intend(True, fresh=True), letter], committed
+        changes: list[Change] = [self.intend(False)] if leaves else []
+        return [*changes, found if known else self.intend(True, fresh=True), letter], committed
 
     def ended_elsewhere(self, at: float) -> tuple[DeadLettered, DataLoss] | None:
         """Return the loss of the messages that waited when another process ended this subscription.

@@ -8,7 +8,7 @@ process.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pubsub.base.clock import Stamps
@@ -130,11 +130,7 @@ class State:
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
         self.unconfirmed = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
-        self.deletions = DeletionTable(
-            Deletion(name.removeprefix(DELETED), int(str(value)))
-            for name, value in loaded.notes.items()
-            if name.startswith(DELETED) and value is not None
-        )
+        self.deletions = _deletions(loaded.notes)
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.left = -1
@@ -341,6 +337,14 @@ class State:
             if topic is not None:
                 self._add(topic)
         return touched
+
+
+def _deletions(notes: Mapping[str, object]) -> DeletionTable:
+    return DeletionTable(
+        Deletion(name.removeprefix(DELETED), int(str(value)))
+        for name, value in notes.items()
+        if name.startswith(DELETED) and value is not None
+    )
 
 
 def announced(topic: Topic) -> str:
