@@ -1,4 +1,4 @@
-"""Delete a topic: its number goes to every proxy (docs/explanation/topics.md, U9 and U14)."""
+"""Delete a topic: its number goes to every proxy (docs/explanation/deletion.md, UD1 and UD6)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The messages that delete topics: between an operator and each proxy, and between proxies and servers.
 
-The rules are those of docs/explanation/topics.md.
+The rules are those of docs/explanation/deletion.md.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Deletions of topics at one proxy: the table, its exchange with servers, and the requests that wait for servers.
 
-The rules are those of docs/explanation/topics.md, U9, U10, U11 and U16.
+The rules are those of docs/explanation/deletion.md, UD1, UD2, UD3 and UD8.
 
 A deletion is a number for a name. An operator sends it to every proxy. A proxy answers when the number is on its disk,
 and every live server has stored it, too. A server that stores a higher number drops its topic in the same commit.

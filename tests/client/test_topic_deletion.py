@@ -1,4 +1,4 @@
-"""Deletion of topics by a client, at a real proxy and a real server (docs/explanation/topics.md, U14 and U15)."""
+"""Deletion of topics by a client, at a real proxy and a real server (docs/explanation/deletion.md, UD6 and UD7)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Deletions of a topic while proxies and servers are killed with SIGKILL and started again.
 
-The rules are those of docs/explanation/topics.md, U9, U10, U13 and U15.
+The rules are those of docs/explanation/deletion.md, UD1, UD2, UD5 and UD7.
 """
 
 from __future__ import annotations

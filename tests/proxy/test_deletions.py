@@ -1,6 +1,6 @@
 """Deletions of topics at one proxy: what it answers, tells, keeps, and forwards to no server that lacks it.
 
-The rules are those of docs/explanation/topics.md, U9, U11 and U16.
+The rules are those of docs/explanation/deletion.md, UD1, UD3 and UD8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Deletions of topics at one server: what goes, what is refused, and what comes through restarts and transfers.
 
-The rules are those of docs/explanation/topics.md, U10, U12, U13, U14 and U15.
+The rules are those of docs/explanation/deletion.md, UD2, UD4, UD5, UD6 and UD7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Deletions of topics at one server: the topic goes in the commit that stores the number of its deletion.
 
-The rules are those of docs/explanation/topics.md, U10, U12 and U13.
+The rules are those of docs/explanation/deletion.md, UD2, UD4 and UD5.
 
 Proxies tell the server the numbers of deleted names, and it keeps them as notes. Its answer tells a proxy those that
 the proxy lacks. So a topic that this server holds is always one that began after the last deletion that it knows. A

@@ -36,7 +36,7 @@ DELAY_SPARE_SECONDS: Final = 24 * 3600
 def may_be_deleted(deletions: Mapping[str, int], put: Put, topic: Topic | None) -> bool:
     """Return True if a put of a new publisher may be a late repeat of one to a deleted topic.
 
-    A publisher that has heard of the present topic names one of its logs (docs/explanation/topics.md, U13).
+    A publisher that has heard of the present topic names one of its logs (docs/explanation/deletion.md, UD5).
     """
     if put.topic not in deletions:
         return False

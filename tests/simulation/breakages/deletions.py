@@ -1,4 +1,4 @@
-"""Breakages of the rules of deletions (docs/explanation/topics.md)."""
+"""Breakages of the rules of deletions (docs/explanation/deletion.md)."""
 
 from __future__ import annotations
 
