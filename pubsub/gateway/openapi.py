@@ -249,7 +249,7 @@ def _views() -> dict[str, Any]:
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
         "/topics": view("listTopics", "List topics, by page.", "Topics", search, after, _MAX, sort, named),
-        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create(),
+        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create() | _delete(),
         "/servers": view("listServers", "List servers.", "Servers"),
         "/proxies": view("listProxies", "List proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
@@ -258,6 +258,12 @@ def _views() -> dict[str, Any]:
         **_page(),
         "/openapi.json": view("describe", "This document.", "Document", security=[]),
     }
+
+
+def _delete() -> dict[str, Any]:
+    force = _query("force", "Delete a topic that has subscribers, or no live server [false].", {"type": "boolean"})
+    found = {"200": _json("Deleted.", "TopicDeleted"), **_problems(408, 409)}
+    return {"delete": _operation("deleteTopic", "Delete a topic with all its messages.", found, force)}
 
 
 def _create() -> dict[str, Any]:

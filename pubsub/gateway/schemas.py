@@ -382,6 +382,12 @@ class Purged(Shape):
     unread: Annotated[int, Meta(ge=0, description="Those of them that a subscriber had not acknowledged.")]
 
 
+class TopicDeleted(Shape):
+    topic: str
+    records: Annotated[int | None, Meta(description="Its stored messages; null: not known.")]
+    subscribers: Annotated[int | None, Meta(description="Its subscribers; null: not known.")]
+
+
 class Unsubscribed(Shape):
     topic: str
     client: str

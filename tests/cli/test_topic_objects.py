@@ -84,3 +84,33 @@ def test_a_purge_of_an_unknown_topic_says_so(command: Command, topic: str) -> No
     code, text = failed(command("topic", "purge", topic, "--yes"))
     assert code == 13
     assert f"topic {topic} does not exist" in text
+
+
+def test_a_deletion_prints_what_it_deletes_and_the_topic_is_no_longer_listed(
+    command: Command, directory: Path, topic: str
+) -> None:
+    done(command("topic", "create", topic, "keep=ever"))
+    put(command, directory, topic, 3)
+    assert done(command("topic", "delete", topic, "--yes")) == f"{topic}: deleted, with 3 messages and 0 subscribers\n"
+    until(lambda: listed(command, topic) is None, "it is not listed")
+    assert done(command("topic", "delete", topic, "--yes")) == f"{topic}: deleted\n"
+
+
+def test_a_deletion_is_refused_with_subscribers_and_asks_with_force(
+    command: Command, directory: Path, topic: str
+) -> None:
+    done(command("client", "client", "subscribe", topic))
+    code, text = failed(command("topic", "delete", topic, "--yes"))
+    assert code == 15
+    assert f"topic {topic} has 1 subscriber, so it is not deleted" in text
+    code, _, text = command("topic", "delete", topic, "--force")
+    assert code != 0
+    assert f"Topic {topic} is deleted, with 0 messages. Its 1 subscribers lose what they have not received." in text
+    said = json.loads(done(command("topic", "delete", topic, "--force", "--yes", "--json")))
+    assert said == {"topic": topic, "records": 0, "subscribers": 1}
+
+
+def test_a_deletion_of_an_unknown_topic_says_so(command: Command, topic: str) -> None:
+    code, text = failed(command("topic", "delete", topic, "--yes"))
+    assert code == 13
+    assert f"topic {topic} does not exist" in text

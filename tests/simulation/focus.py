@@ -12,6 +12,7 @@ from tests.simulation.breakages import (
     compaction,
     continuing,
     delays,
+    deletions,
     expiry,
     family,
     limits,
@@ -22,10 +23,12 @@ from tests.simulation.breakages import (
     settings,
 )
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
+from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
 from tests.simulation.limiting import limited
+from tests.simulation.purging import purged_split
 from tests.simulation.retaining import expired
 from tests.simulation.settings_runs import (
     latest_families,
@@ -329,32 +332,6 @@ def retried(seed: int) -> Fate:
     )
 
 
-def purged_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators that purge it and keep much of it."""
-    random = Random(f"purges {seed}")
-    return Fate(
-        servers=2,
-        proxies=2,
-        clients=2,
-        topics=1,
-        seconds=random.choice((6.0, 10.0)),
-        think=random.choice((0.02, 0.1)),
-        divided=random.random() < 0.5,
-        delay=random.choice((0.002, 0.05)),
-        late=random.choice((0.0, 0.02)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=random.choice((0, 1, 1)),
-        purgers=random.choice((1, 2)),
-        purges_unread=random.random() < 0.7,
-        faults=drawn_faults(
-            random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
-            detour=random.choice((0.3, 1.0)),
-        ),
-    )
-
-
 def defaults_moved(seed: int) -> Fate:
     """Topics that move between servers with different defaults."""
     random = Random(f"defaults {seed}")
@@ -423,6 +400,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
+    **dict.fromkeys(deletions.breakage.breakages, deleted_split),
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
     **dict.fromkeys(limits.breakage.breakages, limited),

@@ -133,12 +133,12 @@ class Families:
         return [family for family in self.live() if matches(family.pattern, topic)]
 
     def topics(self, family: Family) -> list[str]:
-        """Return the subscribed topics that match a pattern."""
+        """Return the topics that match a pattern and are subscribed, or were left with a loss to tell."""
         known = self._core.subscriptions
         if family.listed != len(known):  # A topic that is known once stays known.
             family.listed = len(known)
             family.topics = [topic for topic in known if matches(family.pattern, topic)]
-        return [topic for topic in family.topics if known[topic].intent.on]
+        return [topic for topic in family.topics if known[topic].intent.on or known[topic].has_news]
 
     # Calls
 
@@ -198,6 +198,11 @@ class Families:
         family.want_until = max(family.want_until, until)
         if not family.settled:
             family.until = max(family.until, until)
+
+    def list_anew(self, topic: str) -> None:
+        """Have the proxies name all matching topics again: this one is left, and may begin anew."""
+        for family in self.matching(topic):
+            family.known = 0
 
     # Sending
 
