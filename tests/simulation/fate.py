@@ -59,6 +59,7 @@ class Fate:
         tables: readers of topics as tables; letters: dead letters are put to topics, too.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
+        deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
         families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
@@ -114,6 +115,8 @@ class Fate:
     tables: int = 0
     letters: bool = False
     seekers: int = 0
+    deleters: int = 0
+    auto: bool = True
 
 
 def draw(random: Random) -> Fate:

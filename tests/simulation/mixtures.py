@@ -108,7 +108,8 @@ MIXTURES: Final[dict[str, tuple[Add, ...]]] = {
 def mixing(fate: Fate, seed: int) -> Fate:
     """Have some runs mix things; drawn apart, so that the others stay what they were."""
     random = Random(f"mixtures of {seed}")
-    if random.random() < MIXING and not (fate.older or fate.older_members):
+    apart = fate.older or fate.older_members or fate.deleters or not fate.auto
+    if random.random() < MIXING and not apart:
         _mix(fate, random, random.choice(tuple(MIXTURES)))
     return fate
 

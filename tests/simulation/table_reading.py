@@ -1,13 +1,14 @@
 """Readers of topics as tables, and the judgement on what their tables show in the end.
 
     1   in the end a table has the last message of each key, as a new reader of the topic's begin has
-    2   the time to live of a message does not end its value: only another message with the key does
+    2   the end of a time to live removes the value, and no earlier one comes back
 
 A deletion keeps its text in the simulation (see `compacting`), so a table shows it as a value. It counts as none here.
 """
 
 from __future__ import annotations
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.client.table_view import View
 from pubsub.errors import Refused, Unavailable
 from pubsub.protocol import Status
@@ -34,7 +35,7 @@ class TableReader(Task):
     def _got(self, status: Status) -> None:
         more, begun = True, self.view.begun
         try:
-            more = self.view.receive(status)
+            more = self.view.receive(status, self.host.wall() * MICROSECONDS)
         except (Refused, Unavailable) as error:
             self.history.violate(f"{self.name} cannot read the table of {self.topic}: {error}")
         self.history.counters["tables read again"] += self.view.begun - begun
@@ -59,7 +60,8 @@ class TableReader(Task):
         table = known.tables.get(self.topic)
         if table is None or self.topic in self.history.given_up or self.view.lost:
             return
-        shown = {key: body.decode() for key, body in self.view.values.items() if not deletes(body)}
+        values, now = self.view.values.items(), known.wall() * MICROSECONDS
+        shown = {key: one.body.decode() for key, one in values if not (one.ends <= now or deletes(one.body))}
         # It keeps what it read before a purge, or before the topic kept the latest messages.
         since = max(known.since[self.topic], self.history.purges.last(self.topic, unread=False))
         puts = self.history.puts
