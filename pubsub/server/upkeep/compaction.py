@@ -108,7 +108,7 @@ class Compaction:
     def trimmed(self, topic: Topic, log: str, now: float) -> None:
         """Begin the pass of a topic anew if a trim has removed a log: the pass would look for it."""
         if log not in topic.logs and self._pass is not None and self._pass.topic is topic:
-            self._push(topic.name, now + LOOK_SECONDS)
+            self._due.hasten(topic.name, now + LOOK_SECONDS)
             self._end()
 
     def pause(self, until: float) -> None:
