@@ -119,6 +119,7 @@ def expiring(history: History) -> Iterator[None]:
         for old, new in zip(spans, left, strict=True):
             if old.low == new.low:
                 continue
+            history.left_out[name, topic.name] += new.low - old.low
             log = topic.logs[old.log]
             with contextlib.suppress(StoreDamaged):
                 for batch in self._state.reader.batches(log.number, old.low, new.low):
