@@ -246,7 +246,7 @@ class Reader:
         base = log << OFFSET_BITS
         holding = self._holding(base, low)
         bounds = base | high, base | low, base | low if holding is None else holding, base | high
-        (number,) = self._row(_RECORDS, bounds)
+        number: Any = self._row(_RECORDS, bounds)[0]
         if number is None:
             return 0
         if type(number) is not int or not 0 <= number <= high - low:
