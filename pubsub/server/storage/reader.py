@@ -290,7 +290,7 @@ class Reader:
             (base | begin, base | high),
         )
         damaged = (key for key in self.damaged if base | low <= key < base | high)
-        found = min([*(row or ()), *damaged], default=None)
+        found: int | None = min([*(row or ()), *damaged], default=None)
         if found is None:
             return high
         if found - base > low:

@@ -140,7 +140,7 @@ class Delays:
 
     def tick(self, now: float) -> list[c.Change]:
         """Ask about the topics with due rows, and delete a piece of the rows without a topic."""
-        if now < self._paused_until:
+        if now < self._paused_until or not (self._due or self._discarded):
             return []
         for _ in range(TOPICS_MAX):
             if not self._due or self._due[0][0] > now:
