@@ -248,6 +248,9 @@ class Delays:
         rows = self._state.uncommitted.rows
         for row in mine_gone:
             _release(topic, row)
+        if len(its_gone) == len(its):
+            self.discard(its.shelves)  # In pieces, in later loops.
+            its_gone, its = [], Delayed()
         for row in its_gone:
             its.drop(row)
         rows += [c.DelayedGone(row.shelf, row.due, row.publisher, row.counter) for row in (*mine_gone, *its_gone)]
