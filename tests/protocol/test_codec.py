@@ -224,6 +224,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "doubtful": flags,
         "patterns": maybe,
         "defaults": words,
+        "after": numbers,
         **store_directory,
         "body": bodies,
     },
