@@ -31,9 +31,7 @@ FIGURES = {
 
 @pytest.mark.parametrize("command", FIGURES, ids=" ".join)
 def test_a_benchmark_prints_its_figures(command: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, encoding="utf-8", check=False
-    )
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
     for line in FIGURES[command]:
         assert line in done.stdout
