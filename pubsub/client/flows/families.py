@@ -143,7 +143,8 @@ class FamilyGets(Gets):
         self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None, started: float | None = None
     ) -> Flow[Subscription | None]:
         """Wait until there is something to take on a topic, or on one that matches a pattern."""
-        if also is not None or not stands_for_several(self.session, topic):
+        known = isinstance(topic, str) and topic in self.core.subscriptions
+        if known or also is not None or not stands_for_several(self.session, topic):
             return super().available(topic, timeout, also, started)
         return self._available_of_family(topic, timeout, started)
 
