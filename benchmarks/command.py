@@ -1,7 +1,7 @@
 """The command line of `python -m benchmarks`: all that `pubsub bench` measures and more, beside floors and rivals.
 
-Within one repetition every measure has its turn, each right after its floor and right before its rival, so that what
-is compared comes from the same seconds; the next repetition begins with an empty directory.
+Within one repetition every measure has its turn, each right after its floor and right before its rival, so that
+compared figures come from the same seconds; the next repetition begins with an empty directory.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from pubsub.cli.bench.measures import Figures
 
 WITHOUT_KEYS: Final = "no keys"
-"""What a cluster with keys is compared with."""
+"""The variant that a cluster with keys is compared with."""
 
 WITHOUT_STANDBY: Final = "no standby"
-"""What a server with a standby is compared with."""
+"""The variant that a server with a standby is compared with."""
 
 app = typer.Typer(name="benchmarks", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -76,7 +76,7 @@ def bench(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how fast the service is on this machine, beside what the machine can do at all.
+    """Measure how fast the service is on this machine, beside the limits of the machine itself.
 
     It starts a proxy and a server of its own. A share says how many times its floor a figure is: for rates a bare
     pyzmq echo through a forwarding proxy, for latencies that echo and one fdatasync.
@@ -146,7 +146,7 @@ def _measure_replay(secs: float, reps: int, directory: Path | None, as_json: boo
 
 
 def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_http: bool) -> None:
-    """See that what is asked for goes together."""
+    """Check that the options go together."""
     if over_http and (against or spark or with_keys or with_standby):
         raise ConfigurationError("--http: alone")
     if against not in {"", "redis"}:
@@ -171,7 +171,7 @@ def _rival() -> str:
 
 @contextmanager
 def _measures(spark: bool, standby: bool, over_http: bool) -> Iterator[Sequence[Measure]]:
-    """What can be measured."""
+    """All measures of one kind."""
     if over_http:
         from benchmarks import http
 
@@ -221,7 +221,7 @@ def repetition(place: Path, against: str, rep: int) -> Iterator[Turn]:
 
         def take(measure: Measure, size: int, secs: float) -> tuple[Figures, Figures | None]:
             other = None if measure.paired else plain
-            # Whoever is first has the quieter disk, or the colder one: they take turns.
+            # The first one has the quieter disk, or the colder one: they take turns.
             rivals = measure.run(other, size, secs) if other is not None and rep % 2 else None
             figures = measure.run(stage, size, secs)
             rival = RIVALS.get(measure.name)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pubsub.client import Reply as Reply
     from pubsub.client import Request as Request
     from pubsub.client import Ticket as Ticket
+    from pubsub.client import TopicDeleted as TopicDeleted
+    from pubsub.client import TopicFacts as TopicFacts
     from pubsub.client import TopicSettings as TopicSettings
     from pubsub.client import TopicTimes as TopicTimes
     from pubsub.client import Transaction as Transaction
@@ -89,7 +91,7 @@ _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
         "Client DeadLetter Handler Headers Later Message Publisher Purged Reject Reply Request Ticket TopicSettings "
-        "TopicTimes Transaction"
+        "TopicDeleted TopicFacts TopicTimes Transaction"
     ),
     "pubsub.client.errors": (
         "CallDiscarded CallExpired CallFailed CallKept CallOver HistoryChanged NoSuchCall RangeLoss StartGone"

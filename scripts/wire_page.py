@@ -51,6 +51,7 @@ FORMS = {
     "bytes": "as they are",
     "topics": "`topic=value`, separated by single spaces",
     "stages": "`attempt=rows`, separated by single spaces",
+    "deletions": "lines of `topic number`",
     "patterns": "lines of `subscriber pattern number on stamp`",
 }
 """The form of each kind of value that is neither a number nor one of a few texts."""

@@ -11,6 +11,7 @@ from pubsub.cli.operating import SENDER, cluster
 from pubsub.cli.server import drain_server, stop_draining
 from pubsub.cli.topic import end_subscription, move_topic, waiting_for
 from pubsub.client.requests import Proxies
+from pubsub.client.topic_deletion import delete, find_deletion
 from pubsub.client.topic_objects import check_creation, create, find_purge, purge
 from pubsub.client.topic_settings import change_settings, check_settings, read_settings
 from pubsub.config.loading import Loaded
@@ -84,6 +85,13 @@ class ClusterOperations:
         with self._proxies() as proxies:
             found = find_purge(proxies, SENDER, topic, unread=unread)
             return asdict(purge(proxies, SENDER, topic, found, unread=unread))
+
+    def delete(self, topic: str, *, force: bool) -> dict[str, Any]:
+        """Delete a topic; raises as `pubsub topic delete`."""
+        check_settings(topic, {})
+        with self._proxies() as proxies:
+            found = find_deletion(proxies, SENDER, topic, force=force)
+            return asdict(delete(proxies, SENDER, topic, found, force=force))
 
     def _proxies(self, key: Path | None = None) -> Proxies:
         settings = self._loaded.settings

@@ -11,9 +11,10 @@ from typing import Any, Final
 from pubsub.cli.times import times_as_json
 from pubsub.client.look_back import Page, RangeReader, parse_place, read_times
 from pubsub.client.requests import Proxies
-from pubsub.client.tables import read_table
+from pubsub.client.table_cache import TableCache
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, DataLoss
+from pubsub.gateway.handlers.tables import Select
 from pubsub.gateway.mailbox import Mail
 from pubsub.protocol.names import Start, check_topic, is_service_topic
 
@@ -21,7 +22,7 @@ BYTES_MAX: Final = 1024 * 1024
 """Bytes of a page; one batch is returned even if it is larger."""
 
 TABLE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of a table that is read for one request."""
+"""Bytes of one table. `CACHE_BYTES_MAX` limits those that are kept."""
 
 SECONDS: Final = 10.0
 """Time limit for an answer."""
@@ -37,6 +38,7 @@ class ClusterReads:
 
     def __init__(self, settings: ClientSettings, keys: Path) -> None:
         self._settings, self._keys = settings, keys
+        self._tables = TableCache(TABLE_BYTES_MAX)
 
     def records(self, user: str, topic: str, start: Start, stop: Start, after: str, most: int) -> dict[str, Any]:
         """Return a page of messages; raises as `pubsub topic read`.
@@ -66,11 +68,11 @@ class ClusterReads:
         with self._proxies(user) as proxies:
             return times_as_json(read_times(proxies, f"{user}.read", topic))
 
-    def table(self, user: str, topic: str) -> dict[bytes, bytes]:
-        """Return the last message of each key; raises as `pubsub topic table`."""
+    def table(self, user: str, topic: str, select: Select) -> Any:
+        """Return what `select` takes from the last message of each key; raises as `pubsub topic table`."""
         _check(topic)
         with self._proxies(user) as proxies:
-            return read_table(proxies, f"{user}.read", topic, TABLE_BYTES_MAX).values
+            return self._tables.read(proxies, f"{user}.read", topic, select)
 
     @contextmanager
     def _proxies(self, user: str) -> Iterator[Proxies]:

@@ -42,12 +42,13 @@ NAMES_SHOWN: Final = 10
 
 @app.callback()
 def topic() -> None:
-    """List, create, read, purge, move or give up topics, set how much is kept, and end lost clients' subscriptions."""
+    """List, create, read, purge, delete, move or give up topics, set what is kept, and end subscriptions of others."""
 
 
 app.command("list")(topic_objects.list_topics)
 app.command("create")(topic_objects.create_topic)
 app.command("purge")(topic_objects.purge_topic)
+app.command("delete")(topic_objects.delete_topic)
 app.command("set")(topic_settings.set_settings)
 app.command("show")(topic_settings.show)
 app.command("read")(topic_read.read)

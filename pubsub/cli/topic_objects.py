@@ -1,4 +1,4 @@
-"""`pubsub topic list`, `create` and `purge`: topics as objects."""
+"""`pubsub topic list`, `create`, `purge` and `delete`: topics as objects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pubsub import console
 from pubsub.cli.operating import SENDER, confirm
 from pubsub.cli.topic_settings import given_settings
 from pubsub.client.requests import Proxies
+from pubsub.client.topic_deletion import delete, find_deletion
 from pubsub.client.topic_objects import check_creation, create, find_purge, purge
 from pubsub.client.topic_settings import check_settings
 from pubsub.config.loading import Loaded
@@ -130,3 +131,35 @@ def purge_topic(
         done = purge(proxies, SENDER, name, found, unread=unread)
     text = f"{name}: {done.records:,} messages are deleted, {done.unread:,} of them unread"
     console.report(as_json, {"topic": name, "records": done.records, "unread": done.unread}, text)
+
+
+@takes_settings(ClientSettings, REACHING)
+def delete_topic(
+    loaded: Loaded[ClientSettings],
+    name: Topic,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete it although it has subscribers or its server does not answer.")
+    ] = False,
+    patience: Patience = 10.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a topic with all its messages, settings and subscriptions.
+
+    A topic with subscribers is deleted only with --force: the next get of each raises `DataLoss`. The command needs
+    every proxy, and waits for every live server. A server that is away drops the topic when it returns.
+
+    If the command ends with "unavailable", repeat it: the repeat finishes the deletion. The key needs the right to
+    operate.
+    """
+    check_settings(name, {})
+    with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
+        proxies.timeout_seconds = patience
+        found = find_deletion(proxies, SENDER, name, force=force)
+        what = f"Topic {name} is deleted" + (f", with {found.records:,} messages." if found else ".")
+        lost = f" Its {found.subscribers:,} subscribers lose what they have not received." if found and force else ""
+        confirm(what + lost, yes, word=name)
+        done = delete(proxies, SENDER, name, found, force=force)
+    figures = "" if done.records is None else f", with {done.records:,} messages and {done.subscribers:,} subscribers"
+    facts = {"topic": name, "records": done.records, "subscribers": done.subscribers}
+    console.report(as_json, facts, f"{name}: deleted{figures}")

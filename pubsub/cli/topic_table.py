@@ -31,9 +31,9 @@ def table(
 ) -> None:
     """Print the last message of each key of a topic, in the order of the keys.
 
-    Nothing is acknowledged, and no subscription is needed. A key whose last message is empty is deleted. The key needs
-    the right to get from the topic. Without --json each line is a key, a tab and the message. With KEY only the message
-    is printed, unchanged.
+    Nothing is acknowledged, and no subscription is needed. A key whose last message is empty is deleted. So is
+    a key if the time to live of its last message is over. The caller's key needs the right to get from the topic.
+    Without --json each line is a key, a tab and the message. With KEY only the message is printed, unchanged.
 
     Example: pubsub topic table prices EUR.
     """
@@ -48,12 +48,13 @@ def table(
         if one not in values:
             raise NotKnown(f"topic {name} has no value of {key!r}; pubsub topic table {name} lists the keys")
         if as_json:
-            facts = _field("key", one) | _field("body", values[one])
+            facts = _field("key", one) | {"stamp": values[one].stamp} | _field("body", values[one].body)
             out.write(json.dumps(facts, ensure_ascii=False).encode() + b"\n")
         elif key is not None:
-            out.write(values[one] + (b"" if values[one].endswith(b"\n") else b"\n"))
+            body = values[one].body
+            out.write(body + (b"" if body.endswith(b"\n") else b"\n"))
         else:
-            out.write(one + b"\t" + values[one] + b"\n")
+            out.write(one + b"\t" + values[one].body + b"\n")
     out.flush()
 
 

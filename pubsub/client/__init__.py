@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
+    from pubsub.client.topic_deletion import TopicDeleted as TopicDeleted
+    from pubsub.client.topic_list import TopicFacts as TopicFacts
     from pubsub.client.topic_objects import Purged as Purged
     from pubsub.client.topic_settings import TopicSettings as TopicSettings
 
@@ -51,6 +53,8 @@ _WHERE = {
     "Request": "core.calling",
     "Purged": "topic_objects",
     "Ticket": "storage.transaction",
+    "TopicDeleted": "topic_deletion",
+    "TopicFacts": "topic_list",
     "TopicSettings": "topic_settings",
     "TopicTimes": "look_back",
     "Transaction": "storage.transaction",

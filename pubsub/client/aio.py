@@ -42,6 +42,8 @@ from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_calls import AsyncTopicCalls
+from pubsub.client.topic_deletion import TopicDeleted
+from pubsub.client.topic_list import TopicFacts
 from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.client.ttl import all_with_ttl, with_ttl
@@ -199,6 +201,10 @@ class AsyncClient(AsyncTopicCalls):
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
 
+    async def topics(self) -> list[TopicFacts]:
+        """Return the topics of the cluster; errors as `Client.topics`."""
+        return await asyncio.to_thread(self._topic_objects.topics)
+
     async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""
         return await asyncio.to_thread(self._topic_objects.create, topic, values)
@@ -206,6 +212,10 @@ class AsyncClient(AsyncTopicCalls):
     async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
         """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""
         return await asyncio.to_thread(self._topic_objects.purge, topic, unread=unread)
+
+    async def delete_topic(self, topic: str, *, force: bool = False) -> TopicDeleted:
+        """Delete a topic; arguments and errors as `Client.delete_topic`."""
+        return await asyncio.to_thread(self._topic_objects.delete, topic, force=force)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""

@@ -293,6 +293,7 @@ class Proxies:
             if time.monotonic() >= until:
                 self._forget(pending)
                 topic = getattr(pending.request, "topic", "") or "the cluster"
+                self._logs.pop(topic, None)  # The topic may be gone, and a proxy says so only if no log is named.
                 reason = "; ".join([pending.reason, *self._sentences()])
                 raise Unavailable(word(pending.request), topic, self.timeout_seconds, reason)
             if status is None and self._is_refused(pending):

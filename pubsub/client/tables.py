@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, ItemsView, Iterator
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.client.arguments import check_count, check_not_of_calls, check_seconds
 from pubsub.client.refusals import Asker
 from pubsub.client.requests import NO_TOPIC, Proxies
-from pubsub.client.table_view import TABLE_BYTES_MAX, View, explained
+from pubsub.client.table_view import TABLE_BYTES_MAX, Entry, View, explained
 from pubsub.errors import CallerError, NotKnown, PubsubError, Refused, Unavailable
-from pubsub.protocol import Outcome, check_topic
+from pubsub.protocol import Outcome, Status, check_topic
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -36,8 +37,9 @@ def _bytes(key: Key) -> bytes:
 class Table:
     """A table that follows a topic while it is open; a context manager (docs/how-to/keep-the-latest.md).
 
-    A key may be bytes or text, which is encoded as UTF-8. A value is the body of the last message with the key. Reads
-    of the table take the present state from memory, from any thread.
+    A key may be bytes or text, which is encoded as UTF-8. A value is the body of the last message with the key. A key
+    has no value from the moment at which the time to live of that message ends. Reads of the table take the present
+    state from memory, from any thread. The table of a topic that does not exist is empty until the first put.
 
     Args:
         connect: opens connections to the proxies.
@@ -69,11 +71,12 @@ class Table:
     # Values
 
     def __getitem__(self, key: Key) -> bytes:
-        return self._values[_bytes(key)]
+        return self._values[_bytes(key)].body
 
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value of a key, or the default."""
-        return self._values.get(_bytes(key), default)
+        entry = self._values.get(_bytes(key))
+        return default if entry is None else entry.body
 
     def __contains__(self, key: Key) -> bool:
         return _bytes(key) in self._values
@@ -87,7 +90,7 @@ class Table:
     def items(self) -> ItemsView[bytes, bytes]:
         """Return the keys with their values, as they are now; later messages do not change them."""
         with self._changed:
-            return dict(self._values).items()
+            return {key: entry.body for key, entry in self._values.items()}.items()
 
     @property
     def lost(self) -> int:
@@ -96,7 +99,9 @@ class Table:
 
     @property
     def problem(self) -> str:
-        """The reason why the table does not follow at present; "" if it does."""
+        """The reason why the table does not follow at present, or why there is nothing to follow; "" if it does."""
+        if self._last is None and self._view.absent:
+            return _absent(self._view.topic)
         return "" if self._last is None else str(self._last)
 
     # Waiting
@@ -113,7 +118,7 @@ class Table:
         """
         wanted = _bytes(key)
         self._wait(timeout, lambda: wanted in self._values, f"no value of {wanted.decode(errors='replace')!r}")
-        return self._values[wanted]
+        return self[wanted]
 
     def sync(self, timeout: float | None = None) -> None:
         """Wait until the table has every message whose put was answered before this call.
@@ -143,12 +148,14 @@ class Table:
             raise Unavailable("table", self._view.topic, seconds, self.problem or what)
 
     @property
-    def _values(self) -> dict[bytes, bytes]:
+    def _values(self) -> dict[bytes, Entry]:
         if self._failed is not None:
             raise self._failed
-        return self._shown
-
-    _shown: dict[bytes, bytes] = {}  # noqa: RUF012 - replaced, never changed
+        now = _now()
+        if self._view.is_due(now):
+            with self._changed:
+                self._view.expire(now)
+        return self._view.values
 
     # The thread
 
@@ -175,6 +182,7 @@ class Table:
     def _follow(self) -> None:
         try:
             with self._connect(self._timeout) as proxies:
+                proxies.tells_absent = True
                 while not self._closing:
                     self._look(proxies)
                     with self._changed:
@@ -199,15 +207,34 @@ class Table:
             self._changed.notify_all()
 
     def _page(self, proxies: Proxies) -> bool:
-        try:
-            status = proxies.ask(self._view.request())
-        except Refused as error:
-            raise explained(error) from None
+        status = _ask(proxies, self._view)
         with self._changed:
-            more = self._view.receive(status)
-            self._shown = self._view.values
+            more = _received(self._view, status)
             self._changed.notify_all()
         return more
+
+
+def _now() -> float:
+    return time.time() * MICROSECONDS
+
+
+def _ask(proxies: Proxies, view: View) -> Status:
+    try:
+        return proxies.ask(view.request())
+    except Refused as error:
+        raise explained(error) from None
+
+
+def _received(view: View, status: Status) -> bool:
+    """Process an answer; return True if there may be another page now."""
+    if status.outcome is Outcome.UNKNOWN and status.reason == NO_TOPIC:
+        view.find_absent()
+        return False
+    return view.receive(status, _now())
+
+
+def _absent(topic: str) -> str:
+    return f"topic {topic}: no server holds it; pubsub status lists the topics"
 
 
 class AsyncTable(Table):
@@ -245,23 +272,26 @@ def open_table(session: Session, topic: str, kind: type[_Kind], bytes_max: int |
 
 
 def read_table(proxies: Proxies, sender: str, topic: str, bytes_max: int = TABLE_BYTES_MAX) -> View:
-    """Read a table once.
+    """Read a table once; raises as `read_on`."""
+    view = View(sender, topic, bytes_max)
+    read_on(proxies, view)
+    return view
+
+
+def read_on(proxies: Proxies, view: View) -> None:
+    """Read what came since a view was read last; a new view begins at the topic's begin.
 
     Raises:
         NotKnown: no server holds the topic.
-        TooLarge: the table has more than `bytes_max` bytes.
+        TooLarge: the table has more bytes than its limit.
         PubsubError: as `Proxies.ask`.
     """
     proxies.tells_absent = True
-    view, until = View(sender, topic, bytes_max), time.monotonic() + proxies.timeout_seconds
-    while True:
-        try:
-            status = proxies.ask(view.request())
-        except Refused as error:
-            raise explained(error) from None
-        if status.outcome is Outcome.UNKNOWN and status.reason == NO_TOPIC:
-            raise NotKnown(f"topic {topic}: no server holds it; pubsub status lists the topics")
-        if not view.receive(status):
-            return view
-        if view.begun and time.monotonic() > until:
-            raise Unavailable("table", topic, proxies.timeout_seconds, "the order of its messages changes all the time")
+    begun, until = view.begun, time.monotonic() + proxies.timeout_seconds
+    while _received(view, _ask(proxies, view)):
+        if view.begun > begun and time.monotonic() > until:
+            seconds = proxies.timeout_seconds
+            raise Unavailable("table", view.topic, seconds, "the order of its messages changes all the time")
+    if view.absent:
+        raise NotKnown(_absent(view.topic))
+    view.expire(_now())

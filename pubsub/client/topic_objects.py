@@ -1,4 +1,4 @@
-"""Create a topic, and purge its stored messages."""
+"""Create a topic, purge its stored messages, or delete it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from pubsub.client.requests import NoAnswer, Proxies
+from pubsub.client.topic_deletion import TopicDeleted, delete, find_deletion
+from pubsub.client.topic_list import TopicFacts, list_topics
 from pubsub.client.topic_settings import (
     UPGRADE,
     SettingTexts,
@@ -147,6 +149,17 @@ class TopicCalls:
         with proxies_of(self._session) as proxies:
             name = self._session.name
             return purge(proxies, name, topic, find_purge(proxies, name, topic, unread=unread), unread=unread)
+
+    def topics(self) -> list[TopicFacts]:
+        with proxies_of(self._session) as proxies:
+            return list_topics(proxies, self._session.name)
+
+    def delete(self, topic: str, *, force: bool) -> TopicDeleted:
+        check_settings(topic, {})
+        with proxies_of(self._session) as proxies:
+            name = self._session.name
+            found = find_deletion(proxies, name, topic, force=force)
+            return delete(proxies, name, topic, found, force=force)
 
 
 def _same(present: TopicSettings, wanted: Mapping[str, str]) -> bool:

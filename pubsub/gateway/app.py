@@ -135,6 +135,7 @@ class Gateway:
             ("GET", "/proxies", views.proxies),
             ("POST", "/topics/{topic}/move", operating.move),
             ("PUT", "/topics/{topic}", self._topics.create),
+            ("DELETE", "/topics/{topic}", self._topics.delete),
             ("POST", "/topics/{topic}/purge", self._topics.purge),
             ("GET", "/topics/{topic}/settings", operating.settings),
             ("PUT", "/topics/{topic}/settings", operating.configure),

@@ -125,7 +125,9 @@ def _looking_back() -> dict[str, Any]:
         "/topics/{topic}/times": {
             "get": _operation("getTimes", "Show how far a topic can be looked back into.", found)
         },
-        "/topics/{topic}/table": {"get": _operation("readTable", "Read a topic as a table.", values, _MAX, key)},
+        "/topics/{topic}/table": {
+            "get": _operation("readTable", "Read a topic as a table.", values, _MAX, key, *SEARCH)
+        },
         "/topics/{topic}/table/{key}": {"get": _operation("readKey", "Read the last message of a key.", value)},
     }
 
@@ -247,7 +249,7 @@ def _views() -> dict[str, Any]:
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
         "/topics": view("listTopics", "List topics, by page.", "Topics", search, after, _MAX, sort, named),
-        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create(),
+        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create() | _delete(),
         "/servers": view("listServers", "List servers.", "Servers"),
         "/proxies": view("listProxies", "List proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
@@ -256,6 +258,12 @@ def _views() -> dict[str, Any]:
         **_page(),
         "/openapi.json": view("describe", "This document.", "Document", security=[]),
     }
+
+
+def _delete() -> dict[str, Any]:
+    force = _query("force", "Delete a topic that has subscribers, or no live server [false].", {"type": "boolean"})
+    found = {"200": _json("Deleted.", "TopicDeleted"), **_problems(408, 409)}
+    return {"delete": _operation("deleteTopic", "Delete a topic with all its messages.", found, force)}
 
 
 def _create() -> dict[str, Any]:
@@ -311,7 +319,7 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
-    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back")
+    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back", "table")
     scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}

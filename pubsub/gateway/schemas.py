@@ -160,6 +160,7 @@ class Times(Shape):
 
 
 class Value(Shape):
+    stamp: Annotated[int, Meta(ge=0, description="Timestamp of the server, microseconds since 1970.")]
     key: Annotated[Text, Meta(description="The key, if it is UTF-8.")] = UNSET
     key_base64: Base64 = UNSET
     body: Annotated[Text, Meta(description="The last message of the key, if it is UTF-8.")] = UNSET
@@ -168,6 +169,7 @@ class Value(Shape):
 
 class Table(Shape):
     topic: str
+    keys: Annotated[int, Meta(ge=0, description="Number of all keys with a value.")]
     values: list[Value]
     next: Next
 
@@ -378,6 +380,12 @@ class Purged(Shape):
     topic: str
     records: Annotated[int, Meta(ge=0, description="Deleted messages.")]
     unread: Annotated[int, Meta(ge=0, description="Those of them that a subscriber had not acknowledged.")]
+
+
+class TopicDeleted(Shape):
+    topic: str
+    records: Annotated[int | None, Meta(description="Its stored messages; null: not known.")]
+    subscribers: Annotated[int | None, Meta(description="Its subscribers; null: not known.")]
 
 
 class Unsubscribed(Shape):

@@ -60,6 +60,7 @@ PROXY: Final[Mapping[str, str]] = {
         for outcome in ("success", "unavailable", "busy", "full", "unknown", "refused", "denied")
     },
     "busy_too_many_bytes_under_way": "Requests answered busy because too many bytes are in flight to a server.",
+    "deletions_learned": "Deletions of topics that became known here.",
     "missing_topics_refused": "Requests about topics that do not exist, refused because topics_auto is false.",
     "throttled": "Puts that were put off because of the quota of their client.",
     "merges_asked": "Times that a server was asked to give a topic to another holder.",
@@ -115,6 +116,7 @@ SERVER: Final[Mapping[str, str]] = {
     "patterns_unreadable": "Stored patterns that could not be read; the proxies tell them again.",
     "records_delayed": "Messages put with a delay.",
     "records_due": "Delayed messages that were appended to their topic.",
+    "topics_deleted": "Topics dropped after an operator deleted them.",
     "topics_purged": "Purges of topics.",
     "expired": "Messages left out of a delivery because they are older than the setting expire.",
     "held_by_other_defaults": "Looks at topics with messages that a default lets go, while servers have others.",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
+from pubsub.protocol.deletions import Delete, Deleted
 from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.fields import (
     Action,
@@ -275,6 +276,8 @@ class Periodic:
     """In a full announcement, the digest of the patterns that the server knows. "": it is of an earlier release."""
     defaults: Annotated[Hex, "!defaults"] = ""
     """In a full announcement, the digest of the server's defaults of topics' settings; "": it has none."""
+    deletions: Hex = ""
+    """In a full announcement, the digest of the deleted names that it knows. "": it is of an earlier release."""
 
 
 @message("HEARTBEAT", positional=1)
@@ -409,6 +412,8 @@ Message = (
     | Pattern
     | Matching
     | Patterns
+    | Delete
+    | Deleted
     | Periodic
     | Heartbeat
     | Owners

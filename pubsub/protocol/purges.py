@@ -23,11 +23,13 @@ class Found(NamedTuple):
         places: by log, the offset below which a purge now deletes.
         records: messages that are stored below these places.
         unread: those of them that a subscriber has not acknowledged.
+        subscribers: the topic's subscribers; None: an earlier release does not say that.
     """
 
     places: dict[str, int]
     records: int
     unread: int
+    subscribers: int | None = None
 
 
 def encode_places(places: Mapping[str, int]) -> bytes:
@@ -68,6 +70,12 @@ def decode_found(body: bytes) -> Found:
     """
     try:
         facts: Any = json.loads(body)
-        return Found(decode_places(encode_places(facts["places"])), int(facts["records"]), int(facts["unread"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        subscribers = facts.get("subscribers")
+        return Found(
+            decode_places(encode_places(facts["places"])),
+            int(facts["records"]),
+            int(facts["unread"]),
+            None if subscribers is None else int(subscribers),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DecodeError("the answer to a purge cannot be read") from None

@@ -46,11 +46,24 @@ def is_over(block: bytes, stamp: int, now: int) -> bool:
         block: its encoded headers.
         stamp, now: its timestamp and the present time (microseconds since 1970).
     """
+    return ends_at(block, stamp) <= now
+
+
+def ends_at(block: bytes, stamp: int) -> float:
+    """Return the time at which a message's time to live ends (microseconds since 1970).
+
+    Args:
+        block: its encoded headers; headers that cannot be read have no time to live.
+        stamp: its timestamp (microseconds since 1970).
+
+    Returns:
+        Infinity if it has none.
+    """
     try:
         ttl = ttl_of(block)
     except DecodeError:  # The application gets the error when it reads the headers.
-        return False
-    return ttl is not None and stamp + ttl <= now
+        ttl = None
+    return float("inf") if ttl is None else stamp + ttl
 
 
 def ttl_of(block: bytes) -> int | None:

@@ -1,6 +1,7 @@
 """The messages by which a server finds a topic's other holders, and moves a topic."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from pubsub.protocol.fields import Contents, Hex, Id, Number, Topic, Topics, Word
 from pubsub.protocol.wire import message
@@ -49,3 +50,5 @@ class Transfer:
     """With `done`, a change number of that store from after the merge."""
     form: Number = 1
     """With `accepted`, the newest format of chunks that the receiver reads; 1: an earlier release, which sends none."""
+    deletion: Annotated[Number, "!deletion"] = 0
+    """From the giver, the number of the last deletion of the topic's name; 0: the name was never deleted."""

@@ -19,6 +19,7 @@ from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Outcome, Periodic, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
+from pubsub.proxy.deletions import ProxyDeletions
 from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.patterns import ProxyPatterns
@@ -51,6 +52,7 @@ class Announcements:
         presence: learns which servers are alive.
         members: learns the primary of a store with a register.
         patterns: learns which patterns a server knows.
+        deletions: learns which deleted names a server knows.
     """
 
     def __init__(
@@ -64,12 +66,13 @@ class Announcements:
         presence: Presence,
         members: Members,
         patterns: ProxyPatterns,
+        deletions: ProxyDeletions,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
         self._stamps, self._store_directory, self._presence, self._members = stamps, store_directory, presence, members
         self._counters = replies.counters
         self._contested_since: dict[str, float] = {}
-        self._patterns = patterns
+        self._patterns, self._deletions = patterns, deletions
 
     def take(self, link: bytes, prefix: Prefix, message: Periodic, body: Buffer, now: float) -> None:
         """Handle a PERIODIC."""
@@ -132,6 +135,7 @@ class Announcements:
         """Take in the store directory of a full announcement."""
         server.announced_all, server.back = message.made, True
         self._patterns.announced(server, message.patterns)
+        self._deletions.announced(server, message.deletions, now)
         waited = self._store_directory.awaits()
         fresh = self._store_directory.announced(server)
         self._store_directory.told(server, message.stores, message.gone)

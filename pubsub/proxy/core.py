@@ -28,9 +28,10 @@ from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Operate, Outcome, Report, decode, request_route
+from pubsub.protocol import Operate, Outcome, Report, Unsubscribe, decode, request_route
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
+from pubsub.proxy.deletions import ProxyDeletions
 from pubsub.proxy.members import Members
 from pubsub.proxy.missing_topics import may_create, refusal, where_unseen
 from pubsub.proxy.notices import Notices, Routine
@@ -96,9 +97,9 @@ class ProxyCore:
         registers = Registers(settings.id, held.identity, held.registers, self.table.changes, settings.patience_seconds)
         self.members = Members(self.table, registers, self.replies)
         self.patterns = ProxyPatterns(self.table, self.replies, stamps, held.patterns)
-        self.servers = Servers(
-            settings, self.table, self.replies, self.notices, stamps, self.members, self.patterns, now
-        )
+        self.deletions = ProxyDeletions(self.table, self.replies, stamps, held.deletions)
+        rows = self.patterns, self.deletions
+        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, *rows, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         self.may_name: Callable[[bytes, bytes, str], bool] = lambda client, head, topic: True
@@ -121,6 +122,7 @@ class ProxyCore:
         """Do the work that is due. Call it before messages are handled that arrived meanwhile."""
         self.servers.tick(now)
         self.patterns.tick(now)
+        self.deletions.tick(now)
         self.patterns.look()
 
     def leave(self, now: float) -> None:
@@ -139,7 +141,7 @@ class ProxyCore:
             route = request_route(parts[3])
             if route is not None and route[0] in REQUESTS:
                 server = self._routes.get(route[2])
-                if server is not None and server.liveness.alive(now):
+                if server is not None and server.liveness.alive(now) and route[2] not in server.lacks:
                     server.liveness.sent(now)
                     return server.link
         return None
@@ -185,6 +187,8 @@ class ProxyCore:
             self._request(client, prefix, name, route[2], (head, *frames[1:]), now)
         elif name in {"PATTERN", "MATCHING"}:
             self.patterns.request(client, prefix, (head, *frames[1:]), now)
+        elif name == "DELETE":
+            self.deletions.request(client, prefix, (head, *frames[1:]), now)
         elif name in {"REPORT", "OPERATE"}:
             self._asked_by_operator(client, prefix, (head, *frames[1:]), now)
         elif name in ANSWERS:
@@ -208,7 +212,7 @@ class ProxyCore:
                     client, prefix, Outcome.UNAVAILABLE, self._silence_reason(holders[0]), holders[0].id
                 )
             else:
-                self.replies.forward(server, client, frames, now)
+                self.deletions.forward(server, client, prefix, topic, frames, now)
             return
         try:
             request = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
@@ -230,7 +234,7 @@ class ProxyCore:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not (self.settings.topics_auto or name in READS or may_create(topic, request)):
-                self._missing(client, prefix, topic, server, frames, now)
+                self._missing(client, prefix, request, server, frames, now)
                 return
             if not self.table.may_assign(topic):
                 self._full(client, prefix, now)
@@ -239,7 +243,7 @@ class ProxyCore:
         if server is None:
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
             return
-        self.replies.forward(server, client, frames, now)
+        self.deletions.forward(server, client, prefix, topic, frames, now)
 
     def _full(self, client: bytes, prefix: Prefix, now: float) -> None:
         text = f"no room for another topic: topics_max = {self.settings.topics_max} is reached"
@@ -247,7 +251,7 @@ class ProxyCore:
         self.replies.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
 
     def _missing(
-        self, client: bytes, prefix: Prefix, topic: str, maker: Server | None, frames: tuple[Buffer, ...], now: float
+        self, client: bytes, prefix: Prefix, request: Any, maker: Server | None, frames: tuple[Buffer, ...], now: float
     ) -> None:
         """Answer a request for a topic without a holder that only an operator may create.
 
@@ -255,9 +259,11 @@ class ProxyCore:
             maker: the live server to which a request to create the topic was forwarded.
         """
         if maker is not None:
-            self.replies.forward(maker, client, frames, now)
-        elif reason := where_unseen(self.table, topic, now) or ("" if self.table.alive(now) else NOBODY):
+            self.deletions.forward(maker, client, prefix, request.topic, frames, now)
+        elif reason := where_unseen(self.table, request.topic, now) or ("" if self.table.alive(now) else NOBODY):
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, reason)
+        elif isinstance(request, Unsubscribe):
+            self.replies.answer(client, prefix, Outcome.SUCCESS)  # No server has a subscription that could be ended.
         else:
             self.counters["missing_topics_refused"] += 1
             head = bytes(frames[0])
@@ -265,7 +271,7 @@ class ProxyCore:
             def exists(name: str) -> bool:
                 return bool(self.table.holders(name)) and self.may_name(client, head, name)
 
-            text = refusal(topic, exists, SENTENCE_BYTES_MAX)
+            text = refusal(request.topic, exists, SENTENCE_BYTES_MAX)
             self.replies.answer(client, prefix, Outcome.DENIED, NO_SUCH_TOPIC, body=text.encode("ascii"))
 
     def _asked_by_operator(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pubsub.protocol.deletion_table import Deletion
 from pubsub.protocol.pattern_table import Key, PatternRow
 from pubsub.protocol.register import View
 
@@ -96,9 +97,12 @@ class RouteChanges:
     """Never deleted, because a proxy that forgot its promises has no vote."""
     patterns: dict[Key, PatternRow] = field(default_factory=dict)
     """Never deleted, because an ended pattern stays as a number."""
+    deletions: dict[str, int] = field(default_factory=dict)
+    """By topic the number of its last deletion; never removed."""
 
     def __bool__(self) -> bool:
-        return any((self.stores, self.holders, self.abandoned, self.gone, self.registers, self.patterns))
+        rows = self.stores, self.holders, self.abandoned, self.gone, self.registers, self.patterns, self.deletions
+        return any(rows)
 
     def clear(self) -> None:
         self.stores.clear()
@@ -108,6 +112,7 @@ class RouteChanges:
         self.gone.clear()
         self.registers.clear()
         self.patterns.clear()
+        self.deletions.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +132,5 @@ class Remembered:
     registers: Sequence[RegisterRow] = ()
     given: Sequence[tuple[str, str, int]] = ()
     patterns: Sequence[PatternRow] = ()
+    deletions: Sequence[Deletion] = ()
     identity: str = field(default="0" * 16, compare=False)

@@ -13,6 +13,8 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
 from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Report, Status, encode
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.deletion_table import Deletion
+from pubsub.protocol.deletions import Deleted
 from pubsub.protocol.families import Patterns
 from pubsub.protocol.pattern_table import PatternRow
 from pubsub.protocol.register import Vote
@@ -146,6 +148,11 @@ class Replies:
         """Tell a connected server patterns, and the digest of all that are known."""
         assert server.link is not None
         self._to_server(server.link, 0, Patterns(self._proxy, digest, rows))
+
+    def deletions(self, server: Server, digest: str, rows: tuple[Deletion, ...]) -> None:
+        """Tell a connected server deleted names, and the digest of all that are known."""
+        assert server.link is not None
+        self._to_server(server.link, 0, Deleted(self._proxy, digest, rows))
 
     def beat(self, server: Server, now: float, *, leaving: int = 0, answered: bool = False) -> None:
         """Send a heartbeat to a connected server, with a mark if large bodies are in flight to it.

@@ -26,6 +26,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import Configure, Operate, decode
 from pubsub.protocol.codec import END
+from pubsub.protocol.deletions import Delete
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import ALLOWED, Access, Verdict, Why
 from pubsub.security.authorized import Role
@@ -47,7 +48,7 @@ _USER_AT: Final = GENERATION_BYTES + 1
 SERVER_USERS: Final = f"{Role.SERVER}:"
 """Prefix of the users that are servers."""
 
-_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE", b"PATTE"})
+_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE", b"PATTE", b"DELET"})
 """First bytes of the messages that the audit records when they are allowed."""
 
 
@@ -251,6 +252,8 @@ def facts(head: bytes) -> dict[str, Any]:
         return {"action": "configure", "sender": said.sender, "topic": said.topic, "version": said.version}
     if isinstance(said, Purge):
         return {"action": "purge", "sender": said.sender, "topic": said.topic, "unread": said.unread}
+    if isinstance(said, Delete):
+        return {"action": "delete", "sender": said.sender, "topic": said.topic, "number": said.number}
     assert isinstance(said, Operate)
     names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop")
     return {name: getattr(said, name) for name in names if getattr(said, name)}

@@ -30,6 +30,7 @@ from pubsub.base.database import CAREFUL, begin_file
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.base.wal import log_of
 from pubsub.errors import THIS_PROCESS, DecodeError, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.protocol.deletion_table import Deletion, read_deletion
 from pubsub.protocol.names import is_hex, is_id, is_topic
 from pubsub.protocol.pattern_table import PatternRow, read_pattern
 from pubsub.protocol.register import View
@@ -75,6 +76,9 @@ _PATTERNS: Final = (
     " subscribed integer not null, stamp integer not null, primary key (subscriber, pattern)) without rowid"
 )
 """An earlier release ignores this table. Servers that know a pattern let go of nothing by its answers."""
+_DELETIONS: Final = (
+    "create table if not exists deletion (topic text primary key, number integer not null) without rowid"
+)
 
 AHEAD_LOG_BYTES: Final = 2 * 1024 * 1024
 """Size to which the write-ahead log is grown in advance. SQLite overwrites it from its beginning."""
@@ -173,7 +177,7 @@ class RoutesStore:
                 if version == _IDENTITY_SINCE:
                     db.execute("insert into identity values (?)", (self.identity,))
                 db.pragma("user_version", version)
-            for statement in (*_BESIDE, _PATTERNS):
+            for statement in (*_BESIDE, _PATTERNS, _DELETIONS):
                 db.execute(statement)
         db.execute("commit")
         if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
@@ -243,6 +247,7 @@ class RoutesStore:
             abandoned = tuple(AbandonedLog(*row) for row in rows)
             registers = tuple(map(_register, self._db.execute("select * from registers order by store")))
             patterns = list(self._db.execute("select * from pattern order by subscriber, pattern"))
+            deletions = list(self._db.execute("select * from deletion order by topic"))
         known = {row.store for row in stores}
         valid = all(_is_valid(row) for row in stores) and all(
             isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
@@ -259,10 +264,14 @@ class RoutesStore:
         valid = valid and all(_valid_register(row) for row in registers)
         valid = valid and all(isinstance(after, int) and 0 < after <= NUMBER_MAX for _, _, after in given)
         rows_of_patterns = tuple(map(_pattern, patterns))
-        if not valid or None in rows_of_patterns:
+        rows_of_deletions = tuple(map(_deletion, deletions))
+        if not valid or None in rows_of_patterns or None in rows_of_deletions:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
         known_patterns = tuple(filter(None, rows_of_patterns))
-        return Remembered(stores, holders, abandoned, gone, registers, given, known_patterns, self.identity)
+        known_deletions = tuple(filter(None, rows_of_deletions))
+        return Remembered(
+            stores, holders, abandoned, gone, registers, given, known_patterns, known_deletions, self.identity
+        )
 
     def write(self, changes: RouteChanges) -> None:
         """Write the changes. When this returns, they survive a power cut.
@@ -323,6 +332,8 @@ class RoutesStore:
             db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)
         if changes.patterns:
             db.executemany("insert or replace into pattern values (?, ?, ?, ?, ?)", list(changes.patterns.values()))
+        if changes.deletions:
+            db.executemany("insert or replace into deletion values (?, ?)", list(changes.deletions.items()))
         for register in changes.registers.values():
             term, primary, address, members, in_sync = register.view
             db.execute(
@@ -390,6 +401,14 @@ def _pattern(row: Sequence[Any]) -> PatternRow | None:
     """Return the pattern of a row, or None if `write` cannot have written it."""
     try:
         return read_pattern(" ".join(str(value) for value in row))
+    except (DecodeError, UnicodeEncodeError):
+        return None
+
+
+def _deletion(row: Sequence[Any]) -> Deletion | None:
+    """Return the deletion of a row, or None if `write` cannot have written it."""
+    try:
+        return read_deletion(" ".join(str(value) for value in row))
     except (DecodeError, UnicodeEncodeError):
         return None
 

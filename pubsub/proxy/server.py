@@ -35,6 +35,8 @@ class Server:
         announced: whether its full announcement was ever accepted.
         back: whether it has sent a full announcement since this proxy started and since a log of it was given up.
         patterns: the digest of the patterns that it knows, as it told; "" for an earlier release.
+        deletions: the digest of the deleted names that it knows, as it told; "" for an earlier release.
+        lacks: deleted names that it has not confirmed; no request about them goes to it.
         said_all: the time of its last full announcement since this proxy started, by its own clock; 0 if there was
             none.
     """
@@ -50,6 +52,7 @@ class Server:
         "change",
         "complete",
         "defaults",
+        "deletions",
         "digest",
         "draining",
         "given",
@@ -58,6 +61,7 @@ class Server:
         "id",
         "in_flight",
         "incarnation",
+        "lacks",
         "link",
         "liveness",
         "mark",
@@ -82,7 +86,8 @@ class Server:
         self.abandoned: dict[str, str] = {}
         self.assigned = 0
         self.link: bytes | None = None
-        self.member = self.patterns = ""
+        self.member = self.patterns = self.deletions = ""
+        self.lacks: frozenset[str] = frozenset()
         self.liveness = liveness
         self.in_flight = InFlight()
         self.complete = True

@@ -23,9 +23,11 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Heartbeat, Operate, Outcome, Owners, Periodic, Status, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.deletions import Deleted
 from pubsub.protocol.families import Patterns
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, Vote
 from pubsub.proxy.announcements import Announcements
+from pubsub.proxy.deletions import ProxyDeletions
 from pubsub.proxy.last_reports import CALLBACK, LastReports
 from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices
@@ -55,6 +57,7 @@ class Servers:
         stamps: receives the servers' timestamps.
         members: answers questions about a register.
         patterns: the patterns of subscribers.
+        deletions: the deleted names.
         now: the monotonic clock, in seconds; the start-up wait begins here.
 
     Attributes:
@@ -72,15 +75,17 @@ class Servers:
         stamps: Stamps,
         members: Members,
         patterns: ProxyPatterns,
+        deletions: ProxyDeletions,
         now: float,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
-        self._stamps, self._members, self._patterns = stamps, members, patterns
+        self._stamps, self._members = stamps, members
+        self._patterns, self._deletions = patterns, deletions
         self._counters = replies.counters
         self.store_directory = StoreDirectory(table, (settings.heartbeat_seconds, settings.liveness, now))
         self.presence = Presence(settings, table, replies, notices, now)
         self.announcements = Announcements(
-            settings, table, replies, notices, stamps, self.store_directory, self.presence, members, patterns
+            settings, table, replies, notices, stamps, self.store_directory, self.presence, members, patterns, deletions
         )
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
@@ -131,8 +136,8 @@ class Servers:
                 self._whole(server, link, prefix, message, body, now)
             elif isinstance(message, Operate) and message.action == "abandoned":
                 self._told_abandoned(server, message, now)
-            elif isinstance(message, Patterns):
-                self._told_patterns(server, prefix, head, body, now)
+            elif isinstance(message, Patterns | Deleted):
+                self._told_rows(server, prefix, head, body, now)
             elif isinstance(message, Prepare | Accept | Look | Admit):
                 self._members.asked(link, prefix, message, now)
             elif isinstance(message, Vote):
@@ -207,12 +212,14 @@ class Servers:
         self._counters["owners_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)
 
-    def _told_patterns(self, server: Server | None, prefix: Prefix, head: bytes, body: Buffer, now: float) -> None:
-        """Handle the patterns that a server knows."""
+    def _told_rows(self, server: Server | None, prefix: Prefix, head: bytes, body: Buffer, now: float) -> None:
+        """Handle the patterns, or the deletions, that a server knows."""
         message = decode(head[prefix.length :], body)
-        assert isinstance(message, Patterns)
+        assert isinstance(message, Patterns | Deleted)
         if server is None or server.id != message.sender:
             self._counters["answers_of_strangers_dropped"] += 1
+        elif isinstance(message, Deleted):
+            self._deletions.told(server, message, now)
         else:
             self._patterns.told(server, message, now)
 

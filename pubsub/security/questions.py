@@ -15,6 +15,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.codec import END
+from pubsub.protocol.deletions import Delete
 from pubsub.protocol.families import Matching, Pattern
 from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import Purge
@@ -43,6 +44,7 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"PATTERN": Operation.PATTERN,
     b"MATCHING": Operation.PATTERN,
     b"PURGE": Operation.OPERATE,
+    b"DELETE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
 }
@@ -98,6 +100,6 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
-    if isinstance(message, m.Operate | m.Configure | Purge):
+    if isinstance(message, m.Operate | m.Configure | Purge | Delete):
         return Question(Operation.OPERATE, message.sender)
     return Question(Operation.OTHER, message.sender)

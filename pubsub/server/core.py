@@ -27,6 +27,7 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError
 from pubsub.protocol.bodies import split_topics
+from pubsub.protocol.deletions import Deleted
 from pubsub.protocol.families import Patterns
 from pubsub.protocol.messages import (
     Configure,
@@ -55,6 +56,7 @@ from pubsub.server.ownership.sole_owner import Compacting, Delivering, SoleOwner
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
+from pubsub.server.recovery.deletions import ServerDeletions
 from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.configuring import Configuring
@@ -116,6 +118,7 @@ class ServerCore:
         self.abandoned = Abandoned(
             state, self.proxies, self.contested, self.sole_owner, self.retention, self.moves, self.quarantine
         )
+        self.deletions = ServerDeletions(state, self.proxies, self.moves, self.quarantine)
         self.admission = Admission(state, self.proxies)
         self.puts = Puts(
             state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned, self.delays
@@ -167,6 +170,8 @@ class ServerCore:
         elif isinstance(message, Patterns) and not origin.origin:
             for name in self.patterns.told(int(origin.link), message):
                 self.retention.look_at(name)
+        elif isinstance(message, Deleted) and not origin.origin:
+            self.deletions.told(int(origin.link), message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
             if not origin.origin and self.intercept(origin, message, now):
                 return
@@ -377,6 +382,7 @@ class ServerCore:
         self.stores.committed(now)
         self.contested.committed(now)
         self.patterns.committed(now)
+        self.deletions.committed(now)
         state.uncommitted.committed()
         if state.announcements:
             self.proxies.announce(state.announcements, state.change, now)

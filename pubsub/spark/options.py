@@ -11,16 +11,22 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.base.paths import expanded
 from pubsub.config.addresses import read_proxies
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, PubsubError
-from pubsub.protocol.names import check_id, check_new_topic, check_topic, is_endpoint, parse_position
+from pubsub.protocol.names import check_id, check_new_topic, check_topic, format_start, is_endpoint, parse_position
 from pubsub.security.keys import format_public
 from pubsub.spark.identity import READER, Identity, identity_of, proxy_keys_of
 
+MILLISECONDS_MIN: Final = 10_000_000_000
+"""Smallest number that counts as milliseconds since 1970, in April 1970. A smaller one is probably seconds."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EDGES: Final = ("earliest", "latest")
 
 
@@ -35,7 +41,8 @@ class SourceOptions:
         subscribe: the topics; empty if `pattern` selects them.
         pattern: a regular expression for the complete name of a topic.
         subscription: name of the stream's durable subscription; "" reads stored messages (batch only).
-        starting, ending: "earliest", "latest", or positions by topic.
+        starting, ending: "earliest", "latest", or positions by topic. Where a position stands, `starting` may also have
+            "@" and a timestamp in microseconds.
         records_max, bytes_max: limits of one micro-batch; 0 for no limit.
         partitions_min: minimum number of parts of a batch, if it has enough records; 0 takes the number of cores.
         fail_on_data_loss: end the query if records are lost.
@@ -84,6 +91,7 @@ _SOURCE: Final = _COMMON | {
     "subscribepattern",
     "subscription",
     "startingoffsets",
+    "startingtimestamp",
     "endingoffsets",
     "maxrecordsperbatch",
     "maxbytesperbatch",
@@ -101,6 +109,7 @@ _SPELT: Final = {
     for name in (
         "subscribePattern",
         "startingOffsets",
+        "startingTimestamp",
         "endingOffsets",
         "maxRecordsPerBatch",
         "maxBytesPerBatch",
@@ -155,7 +164,7 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         subscribe=tuple(sorted(set(subscribe))),
         pattern=pattern,
         subscription=subscription,
-        starting=_offsets(given, "startingoffsets", "latest" if stream else "earliest"),
+        starting=_starting(given, "latest" if stream else "earliest"),
         ending=_offsets(given, "endingoffsets", "latest"),
         records_max=_count(given, "maxrecordsperbatch"),
         bytes_max=_count(given, "maxbytesperbatch"),
@@ -257,6 +266,30 @@ def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in {"true", "false"}:
         raise ConfigurationError(f"option {_SPELT[name]} is {text}; give true or false")
     return text == "true"
+
+
+def _starting(given: Mapping[str, str], default: str) -> str | dict[str, str]:
+    """Return the begin: of `startingTimestamp`, or of `startingOffsets`."""
+    text = given.get("startingtimestamp")
+    if text is None:
+        return _offsets(given, "startingoffsets", default)
+    if "startingoffsets" in given:
+        raise ConfigurationError("give option startingTimestamp or option startingOffsets, not both")
+    try:
+        if text.isdecimal():  # As in Kafka's source.
+            milliseconds = int(text)
+            if not MILLISECONDS_MIN <= milliseconds <= NUMBER_MAX // 1000:
+                raise ValueError
+            return format_start(milliseconds * 1000)
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError
+        return format_start(max(1, (moment - _EPOCH) // timedelta(microseconds=1)))
+    except ValueError:
+        raise ConfigurationError(
+            f"option startingTimestamp is {text[:80]}; give milliseconds since 1970, or a time with its zone such as"
+            " 2026-11-01T00:00:00Z"
+        ) from None
 
 
 def _offsets(given: Mapping[str, str], name: str, default: str) -> str | dict[str, str]:

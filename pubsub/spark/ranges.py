@@ -17,7 +17,7 @@ from pubsub.base.limits import NUMBER_MAX
 from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, DataLoss, NotSubscribed, PubsubError, Superseded, Unavailable
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
-from pubsub.protocol.names import format_position, parse_position
+from pubsub.protocol.names import Start, format_position, parse_position
 
 _EPOCH_MS: Final = 1_577_836_800_000
 
@@ -206,13 +206,14 @@ class Topics:
             )
         return sorted(names)
 
-    def subscribe(self, topic: str, start: str) -> Position | None:
+    def subscribe(self, topic: str, start: Start) -> Position | None:
         """Make the subscription if it does not exist; return its position.
 
         Args:
-            start: "earliest" or "latest", for a new subscription.
+            start: "earliest", "latest" or a timestamp in microseconds, for a new subscription.
 
         Raises:
+            Refused: the timestamp lies in the future, or the server is of an earlier release.
             Unavailable: see `Proxies.ask`.
             Superseded: it was ended under a number in the future.
         """
@@ -253,6 +254,20 @@ class Topics:
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, after, until, status)
         return read_plan(status, lost=lost)
+
+    def before(self, topic: str, stamp: int) -> Position | None:
+        """Return the position before the first stored record with this timestamp or a later one.
+
+        Args:
+            stamp: in microseconds since 1970.
+
+        Raises:
+            RangeLost, Refused, Unavailable: see `Proxies.ask`.
+        """
+        status = self._link.ask(Read(self._client, topic, None, start=stamp))
+        if status.outcome is not Outcome.SUCCESS:
+            raise gone(topic, None, None, status)
+        return read_plan(status).stands
 
     def acknowledge(self, topic: str, last: Position | None, token: int = 0, *, take_over: bool = False) -> None:
         """Acknowledge all records up to a position; None acknowledges nothing new.

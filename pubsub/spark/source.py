@@ -36,7 +36,7 @@ from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX
 from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, PubsubError
 from pubsub.protocol import Outcome, Position, Read
-from pubsub.protocol.names import format_position, parse_position
+from pubsub.protocol.names import Start, format_position, parse_position
 from pubsub.spark.arrow import record_batch
 from pubsub.spark.options import SourceOptions
 from pubsub.spark.ranges import (
@@ -55,6 +55,7 @@ from pubsub.spark.ranges import (
     shares,
     write_offsets,
 )
+from pubsub.spark.starts import parse_position_of, since, start_of
 
 PART_RECORDS_MIN: Final = 1_000
 """Minimum records of a part, however many parts are requested."""
@@ -213,13 +214,11 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _begin(self, topic: str) -> Position | None:
         """Make the subscription if it does not exist; return the begin of the stream on a topic."""
-        starting = self.options.starting
-        start = starting if isinstance(starting, str) else starting.get(topic, "latest")
-        edge = start if start in {"earliest", "latest"} else "earliest"
-        stands = self.topics.subscribe(topic, edge)
-        if start == edge:
+        start = start_of(self.options, topic, "latest")
+        stands = self.topics.subscribe(topic, self._edge(topic))
+        if not isinstance(start, tuple):
             return stands
-        position = parse_position(start)
+        position = start
         plan = self._plan(topic, position)  # It raises if the server does not know the position.
         return plan.stands if plan.lost else position
 
@@ -241,10 +240,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self.topics.subscribe(topic, self._edge(topic))
             self._target[topic] = self.topics.plan(topic, None).latest
 
-    def _edge(self, topic: str) -> str:
-        starting = self.options.starting
-        start = starting if isinstance(starting, str) else starting.get(topic, "latest")
-        return start if start in {"earliest", "latest"} else "earliest"
+    def _edge(self, topic: str) -> str | int:
+        """Return the begin of a new subscription. A position lies behind that."""
+        start = start_of(self.options, topic, "latest")
+        return "earliest" if isinstance(start, tuple) else start
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Return the end of the next batch, and acknowledge its start, which is in the checkpoint.
@@ -412,12 +411,12 @@ class BatchReader(_Asking, DataSourceReader):
 
     def _plan(self, topic: str) -> tuple[Position | None, Plan]:
         options = self.options
-        starting = options.starting if isinstance(options.starting, str) else options.starting.get(topic, "earliest")
+        starting = start_of(options, topic, "earliest")
         ending = options.ending if isinstance(options.ending, str) else options.ending.get(topic, "latest")
         plan = whole = self.topics.plan(topic, None)
         if (starting, ending) != ("earliest", "latest"):
             # Leave edges out of the request where possible: then they belong to the same answer, even after a merge.
-            after = whole.latest if starting == "latest" else parse_position_of(starting)
+            after = self._after(topic, starting, whole)
             until = whole.stands if ending == "earliest" else parse_position_of(ending)
             if starting == ending == "latest":
                 until = after
@@ -426,12 +425,16 @@ class BatchReader(_Asking, DataSourceReader):
                 return after, plan
         return plan.stands, plan
 
+    def _after(self, topic: str, starting: Start, whole: Plan) -> Position | None:
+        if isinstance(starting, int):
+            return self.topics.before(topic, starting)
+        if starting == "latest":
+            return whole.latest
+        return starting if isinstance(starting, tuple) else None
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range, on an executor."""
         assert isinstance(partition, Part)
-        return read_part(self.options, partition.range)
-
-
-def parse_position_of(text: str) -> Position | None:
-    """Return the position of an option; None for an edge of an empty topic."""
-    return None if text in {"earliest", "latest"} else parse_position(text)
+        start = start_of(self.options, partition.range.topic, "earliest")
+        batches = read_part(self.options, partition.range)
+        return since(batches, start) if isinstance(start, int) else batches

@@ -46,7 +46,7 @@ def unit(name: str) -> dict[str, list[str]]:
 
 
 class Place:
-    """Where a test has what the files put elsewhere; ends what it started.
+    """The places of a test for all that the files put elsewhere; it ends the processes that it started.
 
     Args:
         root: an empty directory.
@@ -77,7 +77,7 @@ class Place:
         return text.replace("/var/lib/pubsub", str(self.root / "var" / host))
 
     def environment(self, more: dict[str, str]) -> dict[str, str]:
-        """Nothing of what the tests run with, but for what finds the package."""
+        """No variable of the tests, except those that find the package."""
         path = f"{self._shim.parent}:{os.environ['PATH']}"
         return {"PATH": path, "HOME": str(self.root), "PYTHONPATH": str(ROOT), **more}
 
@@ -117,7 +117,7 @@ class Place:
         return self.running[name].wait(seconds)
 
     def end(self) -> None:
-        """Kill what still runs."""
+        """Kill the processes that still run."""
         for process in self.running.values():
             if process.poll() is None:
                 process.kill()
@@ -212,7 +212,7 @@ def test_a_cluster_of_the_units_serves_is_killed_and_stops_in_order(place: Place
 
 
 def healthy(place: Place, name: str) -> bool:
-    """What the health check of a container says."""
+    """The answer of a container's health check."""
     first, python, *words = SERVICES[name]["healthcheck"]["test"]
     assert (first, python) == ("CMD", "python")
     command = [sys.executable, *(place.text(word, name) for word in words)]

@@ -108,8 +108,10 @@ def test_the_latest_message_of_each_key_is_read_as_a_table(tmp_path: Path) -> No
     lines = [line.replace(":8080", f":{port}") for line in lines]
     found = typed(tmp_path, ["set -m", *lines, f"{sys.executable} shop.py"], "cluster")
     assert "EUR\t1.09\n" in found
+    found = re.sub(r'"stamp":\d+,', "", found)
     assert '"values":[{"key":"EUR","body":"1.09\\n"},{"key":"JPY","body":"0.0064\\n"}],"next":null' in found
-    assert found.endswith("b'1.09\\n'\nb'unknown'\nb'1.36'\nb'EUR' b'1.09\\n'\nb'JPY' b'0.0064\\n'\n")
+    assert '"keys":2,"values":[{"key":"EUR","body":"1.09\\n"}],"next":null' in found
+    assert found.endswith("b'1.09\\n'\nb'unknown'\nb'1.36'\nb'EUR' b'1.09\\n'\nb'JPY' b'0.0064\\n'\nb'CNY' b'7.85'\n")
 
 
 def test_messages_are_delayed(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_publishers_are_limited(tmp_path: Path) -> None:
     assert "orders: keep=none drop=never (version " in found
 
 
-def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
+def test_topics_are_created_refused_purged_and_deleted(tmp_path: Path) -> None:
     text = (PAGES / "manage-topics.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "ops.py").write_text(program)
@@ -143,7 +145,10 @@ def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
         f"{line} 2>&1 || test $? = 22" if line.endswith("put ordres -") else line
         for line in commands("manage-topics.md")
     ]
-    lines += ["pubsub client billing get orders 2>&1 || test $? = 11", f"{sys.executable} ops.py"]
+    get = "pubsub client billing get orders 2>&1 || test $? = 11"
+    deletion = next(n for n, line in enumerate(lines) if line.startswith("pubsub topic delete"))
+    lines[deletion:deletion] = [get, "pubsub topic delete orders --yes 2>&1 || test $? = 15"]
+    lines += ["pubsub topic create orders", get, f"{sys.executable} ops.py"]
     found = typed(tmp_path, ["export PUBSUB_TOPICS_AUTO=false", *lines], "cluster")
     assert "orders: created, keep=7d drop=never" in found
     assert "orders: exists already with these settings" in found
@@ -151,10 +156,18 @@ def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
     assert refused in found
     assert "orders: 1 messages are deleted, 0 of them unread" in found
     assert "orders: 1 messages are deleted, 1 of them unread" in found
-    (loss,) = re.findall(r"^pubsub: error: orders: .*$", text, re.MULTILINE)
-    (told,) = re.findall(r"^pubsub: error: orders: .*$", found, re.MULTILINE)
-    assert re.sub(r"\w{16}\.\d+", "PLACE", told) == re.sub(r"\w{16}\.\d+", "PLACE", loss)
-    assert "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n" in found
+    losses = re.findall(r"^pubsub: error: orders: .*$", text, re.MULTILINE)
+    told = re.findall(r"^pubsub: error: orders: .*$", found, re.MULTILINE)
+    assert len(losses) == 2
+    assert [re.sub(r"\w{16}\.\d+", "PLACE", one) for one in told] == [
+        re.sub(r"\w{16}\.\d+", "PLACE", one) for one in losses
+    ]
+    assert "topic orders has 1 subscriber, so it is not deleted" in found
+    assert "orders: deleted, with 0 messages and 1 subscribers" in found
+    assert (
+        "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n[0]\n0\n"
+        in found
+    )
 
 
 def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path) -> None:

@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pubsub.cli import main
-from tests.cli.test_cluster import up
+from tests.cli.keyed_cluster import Command, command, directory, done, failed, topic
 from tests.faults.cluster import until
 
 pytestmark = pytest.mark.timeout(120)
 
-Command = Callable[..., tuple[int, str, str]]
-numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    place = tmp_path_factory.mktemp("objects")
-    with up(place, "--servers", "1", "--keys"):
-        yield place
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic{next(numbers)}"
-
-
-@pytest.fixture
-def command(directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("PUBSUB_PROXIES_FILE", str(directory / "proxies"))
-    monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", str(directory / "client.key"))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([*words])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
-
-
-def done(said: tuple[int, str, str]) -> str:
-    assert said[0] == 0, said[2]
-    return said[1]
-
-
-def failed(said: tuple[int, str, str]) -> tuple[int, str]:
-    assert said[0] != 0
-    assert said[2].count("\n") == 1, said[2]
-    return said[0], said[2]
+__all__ = ["command", "directory", "topic"]  # Fixtures.
 
 
 def listed(command: Command, topic: str) -> dict[str, Any] | None:
@@ -123,5 +82,35 @@ def test_a_purge_that_is_not_confirmed_deletes_nothing_and_says_what_it_would(
 
 def test_a_purge_of_an_unknown_topic_says_so(command: Command, topic: str) -> None:
     code, text = failed(command("topic", "purge", topic, "--yes"))
+    assert code == 13
+    assert f"topic {topic} does not exist" in text
+
+
+def test_a_deletion_prints_what_it_deletes_and_the_topic_is_no_longer_listed(
+    command: Command, directory: Path, topic: str
+) -> None:
+    done(command("topic", "create", topic, "keep=ever"))
+    put(command, directory, topic, 3)
+    assert done(command("topic", "delete", topic, "--yes")) == f"{topic}: deleted, with 3 messages and 0 subscribers\n"
+    until(lambda: listed(command, topic) is None, "it is not listed")
+    assert done(command("topic", "delete", topic, "--yes")) == f"{topic}: deleted\n"
+
+
+def test_a_deletion_is_refused_with_subscribers_and_asks_with_force(
+    command: Command, directory: Path, topic: str
+) -> None:
+    done(command("client", "client", "subscribe", topic))
+    code, text = failed(command("topic", "delete", topic, "--yes"))
+    assert code == 15
+    assert f"topic {topic} has 1 subscriber, so it is not deleted" in text
+    code, _, text = command("topic", "delete", topic, "--force")
+    assert code != 0
+    assert f"Topic {topic} is deleted, with 0 messages. Its 1 subscribers lose what they have not received." in text
+    said = json.loads(done(command("topic", "delete", topic, "--force", "--yes", "--json")))
+    assert said == {"topic": topic, "records": 0, "subscribers": 1}
+
+
+def test_a_deletion_of_an_unknown_topic_says_so(command: Command, topic: str) -> None:
+    code, text = failed(command("topic", "delete", topic, "--yes"))
     assert code == 13
     assert f"topic {topic} does not exist" in text

@@ -3,72 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pubsub.cli import main, topic_settings
+from pubsub.cli import topic_settings
 from pubsub.cli.authorizing import authorize_line
 from pubsub.cli.key_files import make
 from pubsub.client.topic_settings import TopicSettings
 from pubsub.security.authorized import parse_name
-from tests.cli.test_cluster import up
+from tests.cli.keyed_cluster import Command, command, directory, done, failed, topic
 from tests.faults.cluster import until
 
 pytestmark = pytest.mark.timeout(120)
 
-Command = Callable[..., tuple[int, str, str]]
-numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    place = tmp_path_factory.mktemp("settings")
-    with up(place, "--servers", "1", "--keys"):
-        yield place
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic{next(numbers)}"
-
-
-@pytest.fixture
-def command(directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("PUBSUB_PROXIES_FILE", str(directory / "proxies"))
-    monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", str(directory / "client.key"))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["topic", *words])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
-
-
-def done(said: tuple[int, str, str]) -> str:
-    assert said[0] == 0, said[2]
-    return said[1]
-
-
-def failed(said: tuple[int, str, str]) -> tuple[int, str]:
-    assert said[0] != 0
-    assert said[2].count("\n") == 1, said[2]
-    return said[0], said[2]
+__all__ = ["command", "directory", "topic"]  # Fixtures.
 
 
 def shown(command: Command, topic: str) -> dict[str, Any]:
-    return dict(json.loads(done(command("show", topic, "--json"))))
+    return dict(json.loads(done(command("topic", "show", topic, "--json"))))
 
 
 def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: str) -> None:
     line = f"{topic}: keep=none drop=never (version none)\n"
     assert (
-        done(command("show", topic))
+        done(command("topic", "show", topic))
         == f"{line}no server holds this topic yet; a default of the servers may hold for it\n"
     )
     defaults = {
@@ -87,10 +47,10 @@ def test_a_topic_that_does_not_exist_has_the_defaults(command: Command, topic: s
 
 
 def test_a_set_prints_what_is_in_force_and_show_prints_it_again(command: Command, topic: str) -> None:
-    printed = done(command("set", topic, "keep=7d,10GiB"))
+    printed = done(command("topic", "set", topic, "keep=7d,10GiB"))
     assert printed.startswith(f"{topic}: keep=7d,10GiB drop=never (version ")
-    assert done(command("show", topic)) == printed
-    made = json.loads(done(command("set", topic, "drop=30d", "--yes", "--json")))
+    assert done(command("topic", "show", topic)) == printed
+    made = json.loads(done(command("topic", "set", topic, "drop=30d", "--yes", "--json")))
     assert (made["keep"], made["drop"]) == ("7d,10GiB", "30d")
     assert shown(command, topic) == made
 
@@ -98,14 +58,14 @@ def test_a_set_prints_what_is_in_force_and_show_prints_it_again(command: Command
 def test_a_change_that_may_delete_messages_asks_first_and_changes_nothing_without_an_answer(
     command: Command, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done(command("set", topic, "keep=7d"))
+    done(command("topic", "set", topic, "keep=7d"))
     before = shown(command, topic)
     for words in (["keep="], ["keep=1d"], ["drop=30d"], ["keep=ever", "drop=1GiB"]):
-        assert command("set", topic, *words)[0] != 0
+        assert command("topic", "set", topic, *words)[0] != 0
         assert shown(command, topic) == before
-    done(command("set", topic, "keep=ever"))  # It lets nothing go.
-    done(command("set", topic, "keep=", "drop=30d", "--yes"))
-    done(command("set", topic, "drop="))
+    done(command("topic", "set", topic, "keep=ever"))  # It lets nothing go.
+    done(command("topic", "set", topic, "keep=", "drop=30d", "--yes"))
+    done(command("topic", "set", topic, "drop="))
     after = shown(command, topic)
     assert (after["keep"], after["drop"]) == ("none", "never")
 
@@ -124,25 +84,25 @@ def test_a_change_that_may_delete_messages_asks_first_and_changes_nothing_withou
 def test_words_that_are_no_settings_are_refused_in_one_line(
     command: Command, topic: str, words: list[str], text: str
 ) -> None:
-    code, said = failed(command("set", topic, *words))
+    code, said = failed(command("topic", "set", topic, *words))
     assert code == 2
     assert text in said
     assert shown(command, topic)["version"] == ""
 
 
 def test_a_set_with_another_base_is_refused_with_the_settings_in_force(command: Command, topic: str) -> None:
-    done(command("set", topic, "keep=1d"))
+    done(command("topic", "set", topic, "keep=1d"))
     version = shown(command, topic)["version"]
-    code, said = failed(command("set", topic, "keep=ever", "--base", "0123456789abcdef"))
+    code, said = failed(command("topic", "set", topic, "keep=ever", "--base", "0123456789abcdef"))
     assert code == 15
     assert f"version {version}: keep=1d drop=never" in said
-    done(command("set", topic, "keep=ever", "--base", version))
+    done(command("topic", "set", topic, "keep=ever", "--base", version))
     assert shown(command, topic)["keep"] == "ever"
 
 
 def test_topics_of_services_have_no_settings(command: Command) -> None:
     for words in (["set", "$calls.echo", "keep=1d"], ["show", "$calls.echo"]):
-        assert "belongs to a service" in failed(command(*words))[1]
+        assert "belongs to a service" in failed(command("topic", *words))[1]
 
 
 def test_a_key_without_the_right_is_refused_in_one_line_that_names_it(
@@ -156,19 +116,19 @@ def test_a_key_without_the_right_is_refused_in_one_line_that_names_it(
 
     def known(name: str) -> bool:
         """Return True once the proxies have read the access list again."""
-        return command("show", topic, "--key", keys[name])[0] in {0, 22}
+        return command("topic", "show", topic, "--key", keys[name])[0] in {0, 22}
 
     for name in keys:
         until(lambda name=name: known(name), "the key is known")
     for name in ("looker", "changer"):
-        assert done(command("show", topic, "--key", keys[name])).startswith(
+        assert done(command("topic", "show", topic, "--key", keys[name])).startswith(
             f"{topic}: keep=none drop=never (version none)\n"
         )
-    assert f"needs get={topic}" in failed(command("show", topic, "--key", keys["stranger"]))[1]
-    code, said = failed(command("set", topic, "keep=1d", "--key", keys["looker"]))
+    assert f"needs get={topic}" in failed(command("topic", "show", topic, "--key", keys["stranger"]))[1]
+    code, said = failed(command("topic", "set", topic, "keep=1d", "--key", keys["looker"]))
     assert code == 22
     assert "needs operate" in said
-    assert "keep=1d" in done(command("set", topic, "keep=1d", "--key", keys["changer"]))
+    assert "keep=1d" in done(command("topic", "set", topic, "keep=1d", "--key", keys["changer"]))
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 from pubsub import Client, Message, Transaction
+from pubsub.client.core import families
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InvalidName, NotSubscribed, Unavailable
 from tests.ports import free_port
@@ -212,3 +214,28 @@ def test_a_pattern_may_begin_at_the_earliest_message_and_not_at_a_place_in_one_t
         client.subscribe(f"{family}.*", start="last:3")
     client.subscribe(f"{family}.*", start="earliest")
     assert take(client, f"{family}.*", 1) == [(f"{family}.a", b"before")]
+
+
+def test_the_log_warns_before_a_pattern_brings_too_many_topics_and_when_it_does(
+    cluster: Embedded, family: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(families, "PATTERN_TOPICS_MAX", 10)
+
+    def said(part: str) -> list[str]:
+        return [record.message for record in caplog.records if part in record.message]
+
+    with cluster.client(f"crowded{family}") as crowded:
+        crowded.subscribe(f"{family}.>")
+        seen = []
+        for number in range(10):
+            crowded.put(f"{family}.{number}", b"%d" % number)
+            assert take(crowded, f"{family}.>", 1) == [(f"{family}.{number}", b"%d" % number)]
+            seen.append(len(said("patterns have brought 9 topics; beyond 10 it joins no more")))
+        assert seen == [0] * 8 + [1, 1]
+        assert said("than it may join") == []
+        crowded.put(f"{family}.10", b"10")
+        until = time.monotonic() + 30
+        while not said("than it may join") and time.monotonic() < until:
+            crowded.get(f"{family}.>", timeout=0.1)
+        assert len(said(f"client crowded{family}: {family}.> matches more topics than it may join, 10 for all")) == 1
+        crowded.unsubscribe(f"{family}.>")

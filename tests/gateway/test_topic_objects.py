@@ -65,6 +65,21 @@ def test_a_purge_that_is_not_valid_is_refused(gateway: Gateway, body: object) ->
     assert gateway.ask("POST", "/topics/purged/purge", body).status_code == 400
 
 
+def test_a_topic_is_deleted_and_one_with_subscribers_only_by_force(gateway: Gateway) -> None:
+    gateway.ask("PUT", "/topics/deleted", {"keep": "ever"})
+    gateway.put("deleted", b"old")
+    gateway.subscribe("deleted", "s")
+    refused = gateway.ask("DELETE", "/topics/deleted")
+    assert refused.status_code == 409
+    assert "topic deleted has 1 subscriber" in refused.json()["detail"]
+    assert gateway.ask("DELETE", "/topics/deleted?force=perhaps").status_code == 400
+    done = gateway.ask("DELETE", "/topics/deleted?force=true")
+    assert (done.status_code, done.json()) == (200, {"topic": "deleted", "records": 1, "subscribers": 1})
+    again = gateway.ask("DELETE", "/topics/deleted")
+    assert (again.status_code, again.json()["records"]) in {(200, None), (200, 0)}
+    assert gateway.ask("DELETE", "/topics/never-there").status_code == 404
+
+
 def test_a_search_shows_the_messages_with_a_key_a_text_and_a_time(gateway: Gateway) -> None:
     for number in range(4):
         gateway.put("searched", b"order %d" % number, pubsub_key=f"customer{number % 2}")
@@ -86,7 +101,7 @@ def test_a_search_shows_the_messages_with_a_key_a_text_and_a_time(gateway: Gatew
     assert gateway.ask("GET", "/topics/searched/messages?since=x").status_code == 400
 
 
-def test_only_an_operator_creates_and_purges(cluster: Cluster, tmp_path: Path) -> None:
+def test_only_an_operator_creates_purges_and_deletes(cluster: Cluster, tmp_path: Path) -> None:
     token = new_token()
     tokens = tmp_path / "tokens"
     tokens.write_text(f"looker th_{digest(token)} status get=* put=*\n")
@@ -94,6 +109,7 @@ def test_only_an_operator_creates_and_purges(cluster: Cluster, tmp_path: Path) -
     with Gateway(cluster, tmp_path / "data", "--tokens", str(tokens), token=token) as gateway:
         assert gateway.ask("PUT", "/topics/mine").status_code == 403
         assert gateway.ask("POST", "/topics/mine/purge", {"unread": True}).status_code == 403
+        assert gateway.ask("DELETE", "/topics/mine?force=true").status_code == 403
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +154,18 @@ def test_the_page_searches_messages_and_purges_a_topic_after_its_name_was_typed(
     browser.click("#purge button")
     until(lambda: browser.text("#purged") == "2 messages are deleted, 0 of them unread.", "it is purged")
     assert gateway.ask("GET", "/topics/purged-there/messages").json()["messages"] == []
+
+
+@in_browser
+def test_the_page_deletes_a_topic_after_its_name_was_typed(gateway: Gateway, browser: Browser) -> None:
+    gateway.ask("PUT", "/topics/deleted-there", {"keep": "ever"})
+    gateway.put("deleted-there", b"first")
+    browser.go(f"{gateway.url}/#/topics/deleted-there")
+    until(lambda: browser.run("return document.querySelector('#delete').hidden") is False, "the form is shown")
+    fill(browser, "delete", "typed", "page")
+    browser.click("#delete button")
+    until(lambda: browser.text("#deleted") == "This is not the name; type deleted-there.", "the name is asked for")
+    fill(browser, "delete", "typed", "deleted-there")
+    browser.click("#delete button")
+    until(lambda: browser.text("#deleted") == "deleted-there is deleted, with 1 messages.", "it is deleted")
+    assert gateway.ask("DELETE", "/topics/deleted-there").json()["records"] is None

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from pubsub.base.limits import HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
+from pubsub.protocol.deletion_table import Deletion
+from pubsub.protocol.deletions import Delete, Deleted
 from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.messages import (
     Configure,
@@ -49,6 +51,7 @@ names, maybe = st.just("") | ids, st.just("") | hexes
 history = {"log": maybe, "avoid": maybe}
 rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
 store_directory = {"stores": rosters, "gone": rosters}
+deletion_rows = st.builds(Deletion, topics, st.integers(1, NUMBER_MAX))
 pattern_rows = st.builds(PatternRow, ids, topics.map(lambda topic: f"{topic[:70]}.*"), numbers, st.booleans(), numbers)
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
@@ -127,6 +130,8 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Subscribe: dict(**subscription, name=names, start=starts, continues=flags, pattern=numbers),
     Unsubscribe: dict(**subscription, name=names),
     Pattern: {"sender": ids, "pattern": topics, "number": numbers, "stamp": numbers, "end": flags},
+    Delete: {"sender": ids, "topic": topics, "number": numbers},
+    Deleted: {"sender": ids, "digest": hexes, "rows": st.lists(deletion_rows, max_size=4).map(tuple)},
     Matching: {"sender": ids, "pattern": topics, "known": numbers, "wait_ms": numbers},
     Patterns: {"sender": ids, "digest": hexes, "rows": st.lists(pattern_rows, max_size=4).map(tuple)},
     Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, create=flags, values=bodies, **history),
@@ -174,6 +179,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "member": st.just("") | hexes,
         "patterns": maybe,
         "defaults": maybe,
+        "deletions": maybe,
         **store_directory,
     },
     Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags, "empty": flags},
@@ -187,6 +193,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "chunk": numbers,
         "log": st.just("") | hexes,
         "body": bodies,
+        "deletion": numbers,
         "store": st.just("") | hexes,
         "change": numbers,
         "form": numbers,

@@ -9,6 +9,7 @@ import pytest
 
 from pubsub.protocol import decode, encode
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.deletion_table import Deletion
 from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.pattern_table import PatternRow
@@ -22,6 +23,7 @@ VIEW = View(7, HEX, "tcp://h:1", (HEX,), (HEX,))
 SAMPLES: dict[Any, Any] = {
     View: VIEW,
     tuple[PatternRow, ...] | None: (PatternRow("s1", "orders.>", 4, True, 7),),
+    tuple[Deletion, ...] | None: (Deletion("orders", 7),),
     View | None: VIEW,
     VoteOutcome: VoteOutcome.REPORTED,
     EntryId: EntryId(4, 7),

@@ -16,12 +16,13 @@ from typing import Any, get_args
 import pytest
 
 from pubsub.errors import DecodeError
-from pubsub.protocol import decode, encode, families, messages, register, standby, topic_objects, transfers
+from pubsub.protocol import decode, deletions, encode, families, messages, register, standby, topic_objects, transfers
 from pubsub.protocol.messages import Message
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 NAMES = {
-    **vars(register), **vars(standby), **vars(transfers), **vars(topic_objects), **vars(families), **vars(messages)
+    **vars(register), **vars(standby), **vars(transfers), **vars(topic_objects), **vars(families),
+    **vars(deletions), **vars(messages)
 }  # fmt: skip
 ID, TOPIC, HEX = "A" * 64, "~" * 80, "f" * 16
 NUMBER = 2**63 - 1

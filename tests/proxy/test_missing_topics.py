@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.protocol import Configure, Message, Publish, Put, Stage, Status, Unsubscribe
+from pubsub.protocol import Configure, Message, Publish, Put, Stage, Status
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
 from pubsub.proxy.missing_topics import LOOKED_UP_MAX, refusal
 from tests.proxy.stage import Stage as Proxy
@@ -17,7 +17,6 @@ REFUSED = f"denied {NO_SUCH_TOPIC}"
 CREATE = Configure("ops", "t", "a" * 16, create=1, values=b"{}")
 CREATING: tuple[Message, ...] = (
     Put("ann", "t", 1, SINK, 1, 0, 0),
-    Unsubscribe("ann", "t", 1, 1),
     Stage("out", "t", 0, SINK, "0.a", 0, 1, 0, body=b"x"),
     Publish("out", "t", 0, SINK, {"0.a": 1}),
     Configure("ops", "t", "a" * 16, values=b"{}"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol import messages as m
+from pubsub.protocol.deletions import Delete, Deleted
 from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.register import View, VoteOutcome
 from pubsub.protocol.standby import ROOT
@@ -40,6 +41,8 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Operate("ops", "s1", "unsubscribe", topic="orders"), Question(Operation.OPERATE, "ops")),
     (Pattern("alice", "orders.>", 1), Question(Operation.PATTERN, "alice")),
     (Matching("alice", "orders.>"), Question(Operation.PATTERN, "alice")),
+    (Delete("ops", "orders"), Question(Operation.OPERATE, "ops")),
+    (Deleted("s1", HEX), Question(Operation.OTHER, "s1")),
     (Patterns("s1", HEX), Question(Operation.OTHER, "s1")),
     (m.Periodic("s1", HEX, 1, 1, "tcp://h:1", "", 1), Question(Operation.OTHER, "s1")),
     (m.Heartbeat("s1"), Question(Operation.OTHER, "s1")),

@@ -1,6 +1,6 @@
 """Compaction: of each key the last record stays, and what went is known to be no loss.
 
-The rules are those of docs/explanation/compaction.md, KL1, KL2, KL3, KL4, KL5, KL6, KL7 and KL8.
+The rules are those of docs/explanation/compaction.md, KL1, KL2, KL3, KL4, KL5, KL6, KL7, KL8 and KL10.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from pubsub.protocol import Outcome, Records
+from pubsub.protocol.headers import encode_headers
 from pubsub.protocol.names import EARLIEST
+from pubsub.protocol.time_to_live import TTL, ttl_value
 from pubsub.protocol.topic_settings import LATEST, NONE
 from pubsub.server.offline.check import check
 from pubsub.server.offline.export import export_tree, import_tree
@@ -166,6 +168,34 @@ def test_a_tombstone_stays_while_a_subscriber_holds_a_value_of_its_key(small: St
     put(small, 3, ("c", "1"))
     topic.acknowledge("bob", (topic.open.id, 3))
     small.sleep(9_000)
+    assert shown(small) == [("c", "1")]
+
+
+def put_for(stage: Stage, counter: int, key: str, body: str, seconds: float) -> None:
+    block = encode_headers({TTL: ttl_value(seconds)})
+    assert stage.put("t", counter, [body.encode()], keys=[key.encode()], headers=[block]).outcome is Outcome.SUCCESS
+
+
+def test_a_message_goes_when_its_time_to_live_has_ended_and_no_earlier_value_comes_back(small: Stage) -> None:
+    configure(small, keep="latest", tombstones="1h")
+    put(small, 1, ("a", "1"), ("b", "1"))
+    put_for(small, 3, "a", "2", 7_200)
+    put(small, 4, ("c", "1"))
+    small.sleep(7_100)
+    assert shown(small) == [("b", "1"), ("a", "2"), ("c", "1")]
+    small.sleep(200)  # The pass begins when the time ends, although nothing was put.
+    assert shown(small) == [("b", "1"), ("c", "1")]
+    assert small.core.state.topics["t"].removal.tombstones == 1
+    intact(small)
+
+
+def test_a_message_stays_as_long_as_a_tombstone_although_its_time_to_live_has_ended(small: Stage) -> None:
+    configure(small, keep="latest", tombstones="1h")
+    put_for(small, 1, "a", "1", 1)
+    put(small, 2, ("c", "1"))
+    small.sleep(3_000)
+    assert shown(small) == [("a", "1"), ("c", "1")]
+    small.sleep(8_000)
     assert shown(small) == [("c", "1")]
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
+from tests.simulation import deleting
 from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
 from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
+from tests.simulation.creating import Creator
+from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
 from tests.simulation.history import History
@@ -63,11 +67,13 @@ class Cast:
         self.tasks = self._tasks()
         self.talkers = self._talkers()
         self.configured = Configured(world, self.history)
-        self.compacted = Compacted(self.fate.latest)
+        self.compacted = Compacted(self.fate.latest, lambda: max(host.wall() for host in world.hosts.values()))
         self.configurers = self._configurers()
         self.seekers, self.lookers = self._seekers()
         self.purgers = self._purgers()
         self.families = self._families()
+        self.deleters = self._deleters()
+        self.creators = self._creators()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -152,6 +158,29 @@ class Cast:
             found.append(Purger(self.world, host, proxies, self.history, topic, lambda: self.servers))
         return found
 
+    def _deleters(self) -> list[Deleter]:
+        found = []
+        for n in range(1, self.fate.deleters + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"d{n}", 0.0), tuple(node.name for node in self.voters)
+            found.append(Deleter(self.world, host, proxies, self.history, topic, partial(self._look, topic)))
+        return found
+
+    def _creators(self) -> list[Creator]:
+        topics = [] if self.fate.auto else [f"t{n}" for n in range(1, self.fate.topics + 1)]
+        proxies = tuple(proxy.name for proxy in self.proxies)
+        return [
+            Creator(self.world, self.world.host(f"e{topic}", 0.0), proxies, self.history, topic) for topic in topics
+        ]
+
+    def _look(self, topic: str) -> None:
+        deleting.look(self.history, self.servers, self.ends, topic)
+
+    @property
+    def ends(self) -> dict[str, list[float]]:
+        """By client, the times at which its process ended."""
+        return {client.name: client.ended_at for client in self.clients}
+
     def _families(self) -> list[Family]:
         """In step with true time, and with every proxy: each must confirm a pattern."""
         found = []
@@ -172,12 +201,14 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker]:
+    def users(
+        self,
+    ) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker | Deleter | Creator]:
         """All processes outside the service."""
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers, *self.families,
+            *self.lookers, *self.families, *self.deleters, *self.creators,
         ]  # fmt: skip
 
     @property
@@ -207,7 +238,8 @@ class Cast:
 
     def anyone(self) -> Process:
         """Servers, users and proxies as often as each other, however many there are."""
-        kind: Sequence[Process | Paired] = self.random.choice((self.servers, self.users, self.voters))
+        users: Sequence[Process] = self.deleters or self.users  # With deletions no client is killed: see `deleting`.
+        kind: Sequence[Process | Paired] = self.random.choice((self.servers, users, self.voters))
         found = self.random.choice(kind)
         return self.process_of(found) if isinstance(found, Paired) else found
 

@@ -2,21 +2,25 @@
 
     1   a new reader of a topic's begin has the same last message of each key as if nothing had gone
     2   each acknowledged message is there, or compaction has removed it
+    3   a record with a time to live that has not ended goes only if a later one has its key
 
-Every third message of a program deletes its key. The message keeps its text, because the other checks need it.
+Every third message of a program deletes its key, and so does the end of a time to live. The message keeps its text,
+because the other checks need it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from pubsub.base.clock import MICROSECONDS
 from pubsub.client.flows.puts import Puts
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.batch import decode_batch, decode_keys
+from pubsub.protocol.batch import decode_batch, decode_blocks, decode_keys
+from pubsub.protocol.time_to_live import is_over
 from pubsub.protocol.topic_settings import LATEST
 from pubsub.server.upkeep import stretches
 from pubsub.server.upkeep.stretches import Thinning
@@ -41,6 +45,14 @@ class Record:
     counter: int
     key: bytes
     body: str
+    over: bool
+    """Its time to live had ended when it was looked at last, which is at its removal if it went."""
+    lives: bool
+    """It has a time to live that had not ended then."""
+
+    @property
+    def deletes(self) -> bool:
+        return self.over or deletes(self.body.encode())
 
 
 @dataclass
@@ -49,10 +61,14 @@ class Compacted:
 
     Attributes:
         on: True if messages have keys.
+        early: last records of a key that went before their time to live had ended.
+        wall: returns the clock of the host that is furthest ahead (seconds since 1970).
     """
 
     on: bool
+    wall: Callable[[], float]
     removed: dict[str, dict[Position, Record]] = field(default_factory=dict)
+    early: list[str] = field(default_factory=list)
 
 
 def key_of(body: bytes) -> bytes:
@@ -77,19 +93,21 @@ def keyed(known: Compacted) -> Iterator[None]:
         return put(self, topic, body, key or (b"" if topic[0] == "$" else key_of(body)), *more)
 
     def keyed_put_many(
-        self: Any, topic: str, bodies: Any, timeout: Any, transaction: Any, wait: bool, keys: Any = (), **more: Any
+        self: Any, topic: str, bodies: Any, timeout: Any, transaction: Any, wait: bool, *more: Any, **named: Any
     ) -> Any:
+        keys, *more = more or ((),)  # type: ignore[assignment]
         keys = keys or ([] if topic[0] == "$" else [key_of(body) for body in bodies])
-        return put_many(self, topic, bodies, timeout, transaction, wait, keys, **more)
+        return put_many(self, topic, bodies, timeout, transaction, wait, keys, *more, **named)
 
     def seen_remove(self: Thinning, batch: Batch, gone: Iterable[int]) -> None:
         indexes = list(gone)
-        for index, record in _records(batch, str(batch.publisher)):
+        names = self._state.publishers.names
+        for index, record in _records(batch, names[batch.publisher], known.wall()):
             if index in indexes:
-                names = self._state.publishers.names
-                at = self._log.id, batch.offset + index
-                kept = Record(names[batch.publisher], record.counter, record.key, record.body)
-                known.removed.setdefault(self._topic.name, {})[at] = kept
+                place = self._log.id, batch.offset + index
+                known.removed.setdefault(self._topic.name, {})[place] = record
+                if record.lives and not record.deletes and not _is_superseded(self, place, record.key):
+                    known.early.append(f"{record} went before its time to live had ended")
         remove(self, batch, indexes)
 
     def is_tombstone(body: Any, index: int) -> bool:
@@ -104,17 +122,37 @@ def keyed(known: Compacted) -> Iterator[None]:
         yield
 
 
-def _records(batch: Batch, publisher: str) -> Iterator[tuple[int, Record]]:
+def _records(batch: Batch, publisher: str, wall: float) -> Iterator[tuple[int, Record]]:
     if batch.body is None:
         return
     bodies = decode_batch(batch.body)
     keys = decode_keys(batch.body) or [b""] * len(bodies)
-    for index, (key, body) in enumerate(zip(keys, bodies, strict=True)):
-        yield index, Record(publisher, batch.counter + index, key, body.decode())
+    blocks = decode_blocks(batch.body) or [b""] * len(bodies)
+    for index, (key, body, block) in enumerate(zip(keys, bodies, blocks, strict=True)):
+        over = is_over(block, batch.stamp, int(wall * MICROSECONDS))
+        yield index, Record(publisher, batch.counter + index, key, body.decode(), over, bool(block) and not over)
+
+
+def _is_superseded(thinning: Thinning, place: Position, key: bytes) -> bool:
+    """Return True if a record of the key is stored behind a place in the history."""
+    topic, reader = thinning._topic, thinning._state.reader
+    for span in reversed(topic.history):
+        log, stop = topic.logs[span.log], float("inf") if span.high is None else span.high
+        here = span.log == place[0] and span.low <= place[1] < stop
+        low = place[1] + 1 if here else span.low
+        for batch in reader.batches(log.number, low, int(min(stop, log.end - log.unknown)), cached=False):
+            keys = [] if batch.body is None else decode_keys(batch.body)
+            if key in keys[max(0, low - batch.offset) :]:
+                return True
+        if here:
+            return False
+    return True  # A place that is in no span; it is the one of a copy.
 
 
 def judge(known: Compacted, configured: Configured, servers: list[Server], history: History) -> None:
     """Object to what is not as it should be in the end."""
+    for text in known.early:
+        history.violate(text)
     for server in servers if known.on else ():
         for name, topic in sorted(server.core.state.topics.items()):
             if name in history.given_up or name[0] == "$":
@@ -129,7 +167,7 @@ def _judge(known: Compacted, configured: Configured, server: Server, topic: Topi
     stored: dict[Position, Record] = {}
     for log in topic.logs.values():
         for batch in state.reader.batches(log.number, log.low, log.end - log.unknown):
-            for index, record in _records(batch, names[batch.publisher]):
+            for index, record in _records(batch, names[batch.publisher], known.wall()):
                 stored[log.id, batch.offset + index] = record
     shown, ever = list[Record](), list[Record]()
     placed = set()
@@ -146,12 +184,12 @@ def _judge(known: Compacted, configured: Configured, server: Server, topic: Topi
                 shown += [] if record is None else [record]
     before = [record for position, record in removed.items() if position not in placed]
     # A log that is used up had its place somewhere in the history, and may have deleted a key.
-    unsure = {record.key for record in before if deletes(record.body.encode())} - {record.key for record in shown}
+    unsure = {record.key for record in before if record.deletes} - {record.key for record in shown}
     now, then = _fold(shown), {key: body for key, body in _fold(ever).items() if key not in unsure}
     if now != then:
         history.violate(f"compaction changed the latest of {topic.name} at {server.name}: {now}, and it was {then}")
     for record in before:
-        ends = any(one.key == record.key and deletes(one.body.encode()) for one in before)
+        ends = any(one.key == record.key and one.deletes for one in before)
         if not ends and not any(one.key == record.key for one in ever):
             history.violate(f"the last record of {record.key!r} in {topic.name} went: {record}")
     changes = [change for change in configured.changes.values() if change.topic == topic.name]
@@ -166,7 +204,7 @@ def _judge(known: Compacted, configured: Configured, server: Server, topic: Topi
 def _fold(records: Iterable[Record]) -> dict[bytes, str]:
     table: dict[bytes, str] = {}
     for record in records:
-        if record.key and deletes(record.body.encode()):
+        if record.key and record.deletes:
             table.pop(record.key, None)
         elif record.key:
             table[record.key] = record.body

@@ -1,4 +1,4 @@
-"""Clients that subscribe to all topics by a pattern, end that, and begin anew; and the judgement on what they got.
+"""Clients that subscribe to all topics by a pattern, end that, and begin anew; and the judgement on their messages.
 
     1   a message that was put after a subscription was answered is received, if the pattern is on in the end
     2   within one subscription no message comes twice, and a publisher's messages come in the order of its puts
@@ -156,7 +156,7 @@ class Family(ClientNode):
         return f"{self.name} takes messages" if self.on and self._empty < 2 else ""
 
     def judge(self) -> None:
-        """Say what is wrong; call it while the process runs."""
+        """Name the fault; call it while the process runs."""
         puts = self.history.puts
         got: dict[int, dict[tuple[str, str], float]] = {}
         last: dict[tuple[int, str, Any], int] = {}

@@ -58,6 +58,7 @@ class Fate:
         quotas: the settings that are changed have quotas.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
+        deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
         families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
@@ -110,6 +111,8 @@ class Fate:
     ttls: float = 0.0
     quotas: bool = False
     seekers: int = 0
+    deleters: int = 0
+    auto: bool = True
 
 
 def draw(random: Random) -> Fate:

@@ -1,4 +1,4 @@
-"""Small runs for rules whose breakage the full mix shows too seldom: each of them produces the needed situation.
+"""Small runs for rules with a breakage that the full mix shows too seldom: each produces the needed situation.
 
 Most of all runs have servers of two members, or faults unrelated to the ownership of topics.
 """
@@ -12,6 +12,7 @@ from tests.simulation.breakages import (
     compaction,
     continuing,
     delays,
+    deletions,
     expiry,
     family,
     limits,
@@ -22,12 +23,20 @@ from tests.simulation.breakages import (
     settings,
 )
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
+from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
 from tests.simulation.limiting import limited
+from tests.simulation.purging import purged_split
 from tests.simulation.retaining import expired
-from tests.simulation.settings_runs import latest_families, latest_repeated, latest_split, settings_split
+from tests.simulation.settings_runs import (
+    latest_families,
+    latest_limited,
+    latest_repeated,
+    latest_split,
+    settings_split,
+)
 
 
 def announced(seed: int) -> Fate:
@@ -107,7 +116,7 @@ def given(seed: int) -> Fate:
 
 
 def unheard(seed: int) -> Fate:
-    """New topics whose announcements are lost."""
+    """New topics with announcements that are lost."""
     random = Random(f"unheard {seed}")
     return Fate(
         servers=2,
@@ -152,7 +161,7 @@ def thirds(seed: int) -> Fate:
 
 
 def redeployed(seed: int) -> Fate:
-    """Clients whose directories vanish or exist twice, of servers that are killed and give topics to each other."""
+    """Clients with directories that vanish or exist twice, of servers that are killed and give topics to each other."""
     random = Random(f"redeployed {seed}")
     pairs = random.choice((0, 1))
     switches = {"switch": 0.7} if pairs else {}
@@ -323,32 +332,6 @@ def retried(seed: int) -> Fate:
     )
 
 
-def purged_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
-    random = Random(f"purges {seed}")
-    return Fate(
-        servers=2,
-        proxies=2,
-        clients=2,
-        topics=1,
-        seconds=random.choice((6.0, 10.0)),
-        think=random.choice((0.02, 0.1)),
-        divided=random.random() < 0.5,
-        delay=random.choice((0.002, 0.05)),
-        late=random.choice((0.0, 0.02)),
-        skew=0.1,
-        heartbeat=0.2,
-        configurers=random.choice((0, 1, 1)),
-        purgers=random.choice((1, 2)),
-        purges_unread=random.random() < 0.7,
-        faults=drawn_faults(
-            random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
-            detour=random.choice((0.3, 1.0)),
-        ),
-    )
-
-
 def defaults_moved(seed: int) -> Fate:
     """Topics that move between servers with different defaults."""
     random = Random(f"defaults {seed}")
@@ -409,6 +392,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(compaction.breakage.breakages, latest_split),
     "compaction: visible: a record that the history does not show supersedes others": latest_repeated,
     "compaction: patterns: a subscriber to a pattern is not entered": latest_families,
+    "compaction: ttl: a message goes before its time to live has ended": latest_limited,
     **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
@@ -416,6 +400,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
+    **dict.fromkeys(deletions.breakage.breakages, deleted_split),
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
     **dict.fromkeys(limits.breakage.breakages, limited),

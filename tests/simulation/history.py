@@ -21,8 +21,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tests.simulation.purged import Purges
+
+if TYPE_CHECKING:
+    from tests.simulation.deleting import Deletion
 
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
 
@@ -175,6 +179,7 @@ class History:
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
         self.purges = Purges()
+        self.deletions: list[Deletion] = []
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
         self.expired: Counter[tuple[str, str]] = Counter()
@@ -265,18 +270,18 @@ class History:
                 self.violate(f"{who} got {seen.body!r}, which nobody put there")
                 continue
             # Its publisher may send it again after the holder that delivered it was abandoned.
-            again = bool(put.due) and reading.topic in self.given_up
+            again = (bool(put.due) and reading.topic in self.given_up) or self._may_be_in_both(put)
             if seen.body in bodies and not again:
                 self.violate(f"{who} got {seen.body} twice")
             bodies.add(seen.body)
             before = newest.get(put.source)
-            if put.due:
+            if put.due or again:
                 before = None
                 if seen.stamp < put.due - 1e-4:
                     self.violate(f"{who} got {seen.body} with the stamp {seen.stamp:.6f}, due at {put.due:.6f}")
             if before is not None and before.index > put.index:
                 self.violate(f"{who} got {put.body} after {before.body}, which was put later")
-            if not put.due:
+            if not (put.due or again):
                 newest[put.source] = put
             if (
                 seen.subscribed != subscribed
@@ -303,6 +308,15 @@ class History:
                 self.violate(
                     f"{who} got {seen.body} of {seen.stamp:.3f}, though it asked to subscribe at {seen.subscribed:.3f}"
                 )
+
+    def _may_be_in_both(self, put: Put) -> bool:
+        """Return True if a put may be in a deleted topic and, sent again, in the one that began anew."""
+        return any(
+            one.topic == put.topic
+            and put.invoked <= (one.answered or float("inf"))
+            and (put.acked_at is None or put.acked_at >= one.began)
+            for one in self.deletions
+        )
 
     def _judge_directories(self, reading: Reading) -> None:
         """Unmarked messages must go to one directory of a line only, and in order from one to the next."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation import compacting, configuring, retaining, seeking
+from tests.simulation import compacting, configuring, deleting, retaining, seeking
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.pairs import Pairs
@@ -21,7 +21,7 @@ class Judgement:
         for node in self.cast.nodes:
             if not node.alive:
                 return f"{node.name} does not run"
-        return self.pairs.open_end() or self._open_topics() or self._open_users()
+        return self.pairs.open_end() or deleting.open_end(self.cast) or self._open_topics() or self._open_users()
 
     def _open_topics(self) -> str:
         """Each topic is held by one server, as all proxies know."""
@@ -43,7 +43,7 @@ class Judgement:
     def _open_users(self) -> str:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
-        operators = *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers
+        operators = *cast.configurers, *cast.purgers, *cast.deleters, *cast.creators, *cast.seekers, *cast.lookers
         for party in (*cast.applications, *cast.calls.parties, *cast.families, *cast.tasks, *cast.talkers, *operators):
             if what := party.settled():
                 return what
@@ -77,6 +77,7 @@ class Judgement:
         if len(self.cast.servers) == 1:
             for twin in self.cast.twins:
                 twin.judge()
+        deleting.judge(self.history, self.cast.servers, self.cast.ends)
         self.history.judge()
         cast = self.cast
         seeking.judge(cast.seekers, cast.lookers, cast.configured, cast.servers, cast.fate.skew)

@@ -72,8 +72,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     },
     "Delayed": {"_order": "the rows as a heap"},
     "Delays": {
-        "_at": "every topic is looked at after a start",
-        "_due": "the same as a heap",
+        "_due": "every topic is looked at after a start",
         "_discarded": "found again",
         "_paused_until": "a time of this process",
     },
@@ -97,8 +96,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     },
     "Retention": {
         "compaction": "a pass begins again after a start",
-        "_at": "every topic is looked at after a start",
-        "_due": "the same as a heap",
+        "_due": "every topic is looked at after a start",
         "_allowed": "asked for again",
         "_over": "found again",
         "_generation": "of this process's questions",

@@ -88,6 +88,7 @@ class ServerNode(Process):
             retention_hold_seconds=hold,
             skew_seconds=fate.skew,
             answer_records_max=20,
+            topics_auto=fate.auto,
             **(TIGHT if fate.tight else {}),
         )
         self.group_commit: GroupCommit
@@ -379,6 +380,7 @@ class ProxyNode(Process):
             directory=Path(f"/{self.name}"),
             heartbeat_seconds=world.fate.heartbeat,
             witness=witness,
+            topics_auto=world.fate.auto,
         )
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The purges of a run, what they cover, and the judgement on what a new reader gets (see `purging`)."""
+"""The purges of a run, the messages that they cover, and the judgement on those of a new reader (see `purging`)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def judge_shown(history: History, fate: Fate, topic: str, bodies: set[str]) -> N
     began = max((one.began for one in history.purges.of(topic, unread=True) if one.answered), default=-1.0)
     for body in sorted(bodies & history.puts.keys()):
         put = history.puts[body]
-        if put.acked_at is not None and put.acked_at < began and not put.due:  # A purge leaves what waits.
+        if put.acked_at is not None and put.acked_at < began and not put.due:  # A purge leaves delayed ones.
             history.violate(f"{body} of {topic} is there, though a purge that began at {began:.3f} was answered")
 
 

@@ -1,4 +1,4 @@
-"""Operators that purge topics in a run, and the judgement on what they deleted.
+"""Operators that purge topics in a run, and the judgement on the messages that they deleted.
 
     1   a subscriber is told that an operator purged messages only below the places of a purge of unread messages
     2   a subscriber gets each message or is told that it is lost, and a purge excuses only messages put before it
@@ -19,11 +19,12 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol import Outcome, Status
 from pubsub.protocol.purges import decode_found, encode_places
 from pubsub.protocol.topic_objects import Purge
+from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.fate import Fate
 from tests.simulation.purged import COPIES, Purged, judge_shown, read_all
 from tests.simulation.tasks import Task
 
 if TYPE_CHECKING:
-    from tests.simulation.fate import Fate
     from tests.simulation.history import History
     from tests.simulation.members import Server
     from tests.simulation.world import Host, World
@@ -44,6 +45,32 @@ def purging(fate: Fate, seed: int) -> Fate:
     fate.purgers = random.choice((1, 1, 2))
     fate.purges_unread = not (fate.ranges or fate.tight or "flip" in fate.faults) and random.random() < 0.6
     return fate
+
+
+def purged_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
+    random = Random(f"purges {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=random.random() < 0.5,
+        delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=random.choice((0, 1, 1)),
+        purgers=random.choice((1, 2)),
+        purges_unread=random.random() < 0.7,
+        faults=drawn_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.3, 1.0)),
+        ),
+    )
 
 
 class Purger(Task):
@@ -108,5 +135,5 @@ class Purger(Task):
         self.soon(self.world.random.expovariate(1 / self.think), self.go)
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The part that is still open; "" if none is."""
         return "" if self.finished else f"{self.name} has not finished to purge {self.topic}"

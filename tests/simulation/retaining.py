@@ -1,8 +1,8 @@
-"""The judgement on what servers let go of by their defaults and by the ages of messages.
+"""The judgement on the records that servers let go of by their defaults and by the ages of messages.
 
     1   a server that held a record protects it by its own default, until it starts again or is removed: no other server
         lets the record go by another default (tests/topics/model/defaults.py)
-    2   a record stays for its age by true time, whatever the clock of the server's host says
+    2   a record stays for its age by true time, even if the clock of the server's host is wrong
     3   a batch is left out of a delivery only if it is older than `expire` says
     4   in the end every proxy has the defaults of every server that runs
 
@@ -57,7 +57,7 @@ class Protection(NamedTuple):
 
 @dataclass
 class Retaining:
-    """What servers held, and since when, in one run.
+    """The records that servers held in one run, and the times since when.
 
     Attributes:
         lives: by store, the incarnation of the latest start.
@@ -72,7 +72,7 @@ class Retaining:
     """Returns the stores that an operator, or a server that left for good, removed."""
 
     def look(self, retention: Retention, now: float) -> None:
-        """Note what a server holds.
+        """Note the records that a server holds.
 
         Args:
             now: true time.
@@ -101,7 +101,7 @@ class Retaining:
 
 
 def often(retaining: Retaining | None) -> contextlib.AbstractContextManager[object]:
-    """Look more often at what may go, since servers that start often would let go of little in a short run."""
+    """Look more often for records that may go, since servers that start often would let go of little in a short run."""
     return contextlib.nullcontext() if retaining is None else mock.patch.object(upkeep, "ROUND_SECONDS", 0.3)
 
 

@@ -44,7 +44,7 @@ def key_of(index: int) -> bytes:
 
 @dataclass
 class Handed:
-    """What is known of a message that a handler was given.
+    """The facts about a message that a handler was given.
 
     Attributes:
         attempts: number of its last attempt, and of one more if that was raised from; failures: errors of the handler
@@ -62,8 +62,8 @@ class Retries:
     """The retries of one program.
 
     Attributes:
-        hold: what waits behind its messages.
-        redriven: topic and body of what was handed over again: these keep no order.
+        hold: the messages that wait behind its own ones.
+        redriven: topic and body of messages that were handed over again: these keep no order.
     """
 
     program: Program

@@ -56,3 +56,10 @@ def latest_families(seed: int) -> Fate:
     fate = latest_split(seed)
     fate.families = 2
     return fate
+
+
+def latest_limited(seed: int) -> Fate:
+    """The same with messages that have a time to live. They are put seldom, so that their keys have no later one."""
+    fate = latest_split(seed)
+    fate.ttls, fate.think = 0.8, 0.7
+    return fate

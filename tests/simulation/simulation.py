@@ -17,7 +17,9 @@ from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
 from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
+from tests.simulation.creating import creating
 from tests.simulation.delaying import delaying
+from tests.simulation.deleting import deleting
 from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
@@ -62,7 +64,19 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, delaying, families, limiting)
+DRAWN_APART = (
+    calling,
+    configured,
+    retrying,
+    purging,
+    defaulted,
+    sought,
+    delaying,
+    families,
+    limiting,
+    deleting,
+    creating,
+)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -164,7 +178,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        others = *cast.purgers, *cast.seekers, *cast.lookers, *cast.families
+        others = *cast.purgers, *cast.deleters, *cast.creators, *cast.seekers, *cast.lookers, *cast.families
         for party in (*cast.talkers, *cast.configurers, *others):
             party.finishing = True
 

@@ -8,8 +8,7 @@ from random import Random
 from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
-from tests.simulation.focus import purged_split
-from tests.simulation.purging import purging
+from tests.simulation.purging import purged_split, purging
 from tests.simulation.simulation import Simulation, simulate
 
 

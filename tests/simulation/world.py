@@ -116,6 +116,7 @@ class Process:
     def __init__(self, world: World, host: Host) -> None:
         self.world, self.host, self.name = world, host, host.name
         self.alive = self.paused = False
+        self.ended_at: list[float] = []
         self.inbox: list[tuple[Any, ...]] = []
         self.links: list[Link] = []
         self.addresses: list[str] = []
@@ -145,6 +146,7 @@ class Process:
             return
         self.world.note(f"{self.name} ends: {how}")
         self.alive = False
+        self.ended_at.append(self.world.now)
         self.host.disk.end_process()
         self._wake_at = float("inf")
         for link in self.links:

@@ -47,6 +47,11 @@ def test_positions_are_taken_by_topic() -> None:
     assert found.starting == {"a": "0123456789abcdef.17", "b": "earliest"}
 
 
+@pytest.mark.parametrize("text", ["1767225600123", "2026-01-01T00:00:00.123Z", "2026-01-01T02:00:00.123+02:00"])
+def test_a_start_is_a_time_or_milliseconds(text: str) -> None:
+    assert source_options(GOOD | {"startingTimestamp": text}, stream=True).starting == "@1767225600123000"
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -56,6 +61,11 @@ def test_positions_are_taken_by_topic() -> None:
         ({"subscription": "a/b"}, "subscription 'a/b' is not allowed"),
         ({"subscription": ""}, "a stream needs option subscription"),
         ({"endingOffsets": "latest"}, "a stream has no end"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp is yesterday; give milliseconds since 1970, or"),
+        ({"startingTimestamp": "2026-11-01T00:00:00"}, "a time with its zone"),
+        ({"startingTimestamp": "1767225600"}, "give milliseconds since 1970"),
+        ({"startingTimestamp": "9" * 30}, "give milliseconds since 1970"),
+        ({"startingTimestamp": "1767225600000", "startingOffsets": "earliest"}, "not both"),
         ({"startingOffsets": "yesterday"}, "option startingOffsets is yesterday; give earliest, latest, or JSON"),
         ({"startingOffsets": '{"a": 5}'}, "option startingOffsets"),
         ({"startingOffsets": '["a"]'}, "option startingOffsets"),

@@ -23,6 +23,8 @@ ALL = ReadAllAvailable()
 
 def stream(broker: Broker, **options: str) -> StreamReader:
     given = {"proxies": broker.address, "subscription": "x", "startingOffsets": "earliest", "timeout": "10"} | options
+    if "startingTimestamp" in given:
+        del given["startingOffsets"]
     if "subscribePattern" not in given:
         given.setdefault("subscribe", "t")
     return StreamReader(source_options(given, stream=True))

@@ -29,6 +29,7 @@ from pubsub.client.core.changes import RowAdded
 from pubsub.client.core.retries import Retries
 from pubsub.errors import PubsubError
 from pubsub.protocol import Outcome, Status
+from pubsub.protocol.deletions import NAME_THE_LOG
 from pubsub.protocol.train import ROW_BYTES
 
 UNSURE: Final = -1
@@ -271,7 +272,11 @@ class Chain:
         return done
 
     def _go_back(self, status: Status, now: float) -> None:
-        if self.rows[0].previous <= status.last and self._gap != status.last:
+        if status.reason == NAME_THE_LOG and status.log and self.log != status.log:
+            self.log = status.log  # The topic was deleted and began anew: the server takes the row by that log.
+            self.send_anew()
+            self._allowed, self.deadline = self._window, now + self.retries.patience
+        elif self.rows[0].previous <= status.last and self._gap != status.last:
             self._gap = status.last
             self.send_anew()
             self._allowed, self.deadline = self._window, now + self.retries.patience

@@ -10,6 +10,7 @@ The rules are those of docs/explanation/families.md, FA2, FA5 and FA6.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,8 +28,21 @@ from pubsub.protocol.patterns import matches
 if TYPE_CHECKING:
     from pubsub.client.core.core import ClientCore
 
+_log: Final = logging.getLogger("pubsub.client")
+
 PATTERN_TOPICS_MAX: Final = 1_000
 """Most topics that a client joins by its patterns. Servers keep the messages of the others."""
+
+NEAR_PERCENT: Final = 90
+"""Percent of `PATTERN_TOPICS_MAX` at which the log has a warning."""
+
+NEAR: Final = (
+    "client %s: its patterns have brought %d topics; beyond %d it joins no more: use another client for a part"
+)
+LEFT_OUT: Final = (
+    "client %s: %s matches more topics than it may join, %d for all its patterns; servers keep the messages of the"
+    " others: use a pattern that matches less, or another client for a part"
+)
 
 LIST_SECONDS: Final = 10.0
 """Time for which a proxy may hold the question about matching topics."""
@@ -119,12 +133,12 @@ class Families:
         return [family for family in self.live() if matches(family.pattern, topic)]
 
     def topics(self, family: Family) -> list[str]:
-        """Return the subscribed topics that match a pattern."""
+        """Return the topics that match a pattern and are subscribed, or were left with a loss to tell."""
         known = self._core.subscriptions
         if family.listed != len(known):  # A topic that is known once stays known.
             family.listed = len(known)
             family.topics = [topic for topic in known if matches(family.pattern, topic)]
-        return [topic for topic in family.topics if known[topic].intent.on]
+        return [topic for topic in family.topics if known[topic].intent.on or known[topic].has_news]
 
     # Calls
 
@@ -184,6 +198,11 @@ class Families:
         family.want_until = max(family.want_until, until)
         if not family.settled:
             family.until = max(family.until, until)
+
+    def list_anew(self, topic: str) -> None:
+        """Have the proxies name all matching topics again: this one is left, and may begin anew."""
+        for family in self.matching(topic):
+            family.known = 0
 
     # Sending
 
@@ -288,9 +307,14 @@ class Families:
             family.known, family.list_at = 0, now + LEAVE_SECONDS
             for topic in leaving:  # No call may wait for that answer any more.
                 core.settle(known[topic], max(family.want_until, now + TRY_SECONDS))
-        room = PATTERN_TOPICS_MAX - sum(sub.joined > 0 and sub.intent.on for sub in known.values())
-        family.left_out = len(fresh) > room
-        fresh = fresh[: max(0, room)]
+        joined_before = sum(sub.joined > 0 and sub.intent.on for sub in known.values())
+        room = max(0, PATTERN_TOPICS_MAX - joined_before)
+        near, left_out = PATTERN_TOPICS_MAX * NEAR_PERCENT // 100, len(fresh) > room
+        if left_out and not family.left_out:
+            _log.warning(LEFT_OUT, core.settings.client, family.pattern, PATTERN_TOPICS_MAX)
+        elif joined_before < near <= joined_before + len(fresh):
+            _log.warning(NEAR, core.settings.client, joined_before + len(fresh), PATTERN_TOPICS_MAX)
+        family.left_out, fresh = left_out, fresh[:room]
         if not fresh:
             return
         changes: list[Change] = []

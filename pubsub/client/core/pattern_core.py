@@ -8,7 +8,8 @@ from pubsub.client.core.core import ClientCore, CoreSettings
 from pubsub.client.core.effects import Outgoing
 from pubsub.client.core.families import Families
 from pubsub.client.core.numbers import Numbers
-from pubsub.protocol import Status
+from pubsub.client.core.subscription import Subscription
+from pubsub.protocol import Outcome, Status
 
 
 class PatternCore(ClientCore):
@@ -34,6 +35,11 @@ class PatternCore(ClientCore):
         """Handle the answer to the message sent with `token`; ignore an answer that is no longer expected."""
         if not (self.families.by_pattern and self.families.receive(token, status, now)):
             super().receive(token, status, now)
+
+    def _get_answered(self, sub: Subscription, status: Status, proxy: int, now: float) -> None:
+        super()._get_answered(sub, status, proxy, now)
+        if status.outcome is Outcome.GONE:  # A topic that was deleted is left, and may begin anew.
+            self.families.list_anew(sub.topic)
 
     def outgoing(self, now: float) -> list[Outgoing]:
         """Return the messages to send now, and count them as sent."""

@@ -35,11 +35,14 @@ from pubsub.client.core.retries import Retries
 from pubsub.client.core.waiting import Waiting
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
+from pubsub.protocol.deletions import DELETED as TOPIC_DELETED
 from pubsub.protocol.names import LATEST, Start
 
+NO_LOG: Final = "no server has their log: it was given up, or this state directory belongs to another cluster"
 UNREADABLE: Final = "the service cannot hand them out any more"
 DROPPED: Final = "the topic's setting drop let them go before this client received them"
 PURGED: Final = "an operator purged them before this client received them"
+DELETED: Final = "an operator deleted the topic with the messages that this client had not received"
 """Reasons of a DataLoss."""
 
 _REASONS: Final = {"dropped": DROPPED, "purged": PURGED}
@@ -274,19 +277,24 @@ class Subscription:
         Returns:
             The changes to commit, and a function to call after the commit.
         """
-        reason = "no server has their log: it was given up, or this state directory belongs to another cluster"
-        letter, error = self._loss_here(reason, at)
-        known = status.position is not None
+        gone = status.reason == TOPIC_DELETED
+        letter, error = self._loss_here(DELETED if gone else NO_LOG, at)
+        leaves = gone and self.joined > 0  # The pattern joins the topic when it begins anew.
+        known = leaves or status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
 
         def committed() -> None:
+            if leaves:
+                self.intended(False)
+                self.joined, self.trouble = 0, ""
             if known:
                 self.confirmed(found)
             else:
                 self.intended(True, fresh=True)
             self.losses.add(error)
 
-        return [found if known else self.intend(True, fresh=True), letter], committed
+        changes: list[Change] = [self.intend(False)] if leaves else []
+        return [*changes, found if known else self.intend(True, fresh=True), letter], committed
 
     def ended_elsewhere(self, at: float) -> tuple[DeadLettered, DataLoss] | None:
         """Return the loss of the messages that waited when another process ended this subscription.

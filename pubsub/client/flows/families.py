@@ -287,6 +287,6 @@ class FamilyGets(Gets):
         A topic that the client may not get from at present waits. One that was left meanwhile counts no more.
         """
         if not sub.intent.on or isinstance(sub.failure, NotAllowed):
-            return False
+            return not sub.intent.on and sub.has_news  # Its topic was deleted.
         ready = self.is_ready(sub, hold) if hold else sub.available and not sub.busy
         return ready or sub.has_news or sub.failure is not None

@@ -50,6 +50,9 @@ class Operations(Protocol):
     def purge(self, topic: str, *, unread: bool) -> dict[str, Any]:
         """Delete the stored messages of a topic: `topic`, `records`, `unread`."""
 
+    def delete(self, topic: str, *, force: bool) -> dict[str, Any]:
+        """Delete a topic: `topic`, `records`, `subscribers`."""
+
     def drain(self, server: str, *, stop: bool) -> dict[str, Any]:
         """Move a server's topics away and assign no new ones to it, or undo this: `server`, `draining`."""
 

@@ -25,7 +25,7 @@ from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.gateway.sessions import Needs
 from pubsub.gateway.streaming import Stream, last_event_id, stream
 from pubsub.gateway.webhooks.dead_letters import as_json
-from pubsub.protocol import check_id, check_new_topic
+from pubsub.protocol import check_id
 
 
 class Subscribers:
@@ -53,7 +53,7 @@ class Subscribers:
         """
         if not exchange.user.may_get(exchange.topic):
             raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
-        one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), name)
+        one = Subscriber(exchange.user.name, exchange.one_topic, name)
         check_id("subscriber", one.client)
         return one
 

@@ -9,6 +9,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from starlette.responses import Response
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.gateway import schemas
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX
@@ -19,15 +20,28 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of keys and values on a page; one value is returned even if it is larger."""
 
 
+class Latest(Protocol):
+    """The last message of a key: its bytes, and its timestamp (microseconds since 1970)."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def stamp(self) -> int: ...
+
+
+Select = Callable[[Mapping[bytes, Latest]], Any]
+"""Takes a part of a table."""
+
+
 class TableReads(Protocol):
     """Reads of the cluster for a user; each blocks, and raises as the command of its name."""
 
-    def table(self, user: str, topic: str) -> Mapping[bytes, bytes]:
-        """Return the last message of each key."""
+    def table(self, user: str, topic: str, select: Select) -> Any:
+        """Return what `select` takes from the last message of each key."""
 
 
 class Tables:
-    """Handlers that read a topic as a table. Each request reads the topic from its begin.
+    """Handlers that read a topic as a table.
 
     Args:
         reads: reads the cluster.
@@ -44,33 +58,44 @@ class Tables:
         self._reads, self._readable, self._run = reads, readable, run
 
     async def list(self, exchange: Exchange) -> Response:
-        """Return the values by page, in the order of the keys."""
+        """Return the values by page, in the order of the keys. A search leaves out the others."""
         topic, most = self._readable(exchange), exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
-        after = unquote_to_bytes(exchange.request.query_params.get("after", ""))
-        values = await self._read(exchange, topic)
-        found, size = list[schemas.Value](), 0
-        later = nsmallest(most + 1, (key for key in values if key > after))
-        for key in later[:most]:
-            size += len(key) + len(values[key])
-            if found and size > PAGE_BYTES:
-                break
-            found.append(_value(key, values[key]))
-        more = len(found) < len(later)
-        return answer(schemas.Table(topic, found, quote_from_bytes(later[len(found) - 1], safe="") if more else None))
+        after, wanted = unquote_to_bytes(exchange.request.query_params.get("after", "")), _search(exchange)
+
+        def page(values: Mapping[bytes, Latest]) -> schemas.Table:
+            found, size = list[schemas.Value](), 0
+            later = nsmallest(most + 1, (key for key in values if key > after and wanted(key, values[key])))
+            for key in later[:most]:
+                size += len(key) + len(values[key].body)
+                if found and size > PAGE_BYTES:
+                    break
+                found.append(_value(key, values[key]))
+            more = len(found) < len(later)
+            following = quote_from_bytes(later[len(found) - 1], safe="") if more else None
+            return schemas.Table(topic, len(values), found, following)
+
+        return answer(await self._read(exchange, topic, page))
 
     async def get(self, exchange: Exchange) -> Response:
         """Return the value of one key."""
         topic, key = self._readable(exchange), exchange.names["key"].encode("latin-1")
-        values = await self._read(exchange, topic)
-        if key not in values:
+        found = await self._read(exchange, topic, lambda values: values.get(key))
+        if found is None:
             raise Problem("not-found", f"{topic} has no value of this key; GET /topics/{topic}/table lists the keys.")
-        return answer(_value(key, values[key]))
+        return answer(_value(key, found))
 
-    async def _read(self, exchange: Exchange, topic: str) -> Mapping[bytes, bytes]:
+    async def _read(self, exchange: Exchange, topic: str, select: Select) -> Any:
         user = exchange.user.name
-        values: Mapping[bytes, bytes] = await self._run(lambda: self._reads.table(user, topic))
-        return values
+        return await self._run(lambda: self._reads.table(user, topic, select))
 
 
-def _value(key: bytes, value: bytes) -> schemas.Value:
-    return schemas.Value(**text_or_base64("key", key), **text_or_base64("body", value))
+def _search(exchange: Exchange) -> Callable[[bytes, Latest], bool]:
+    """Return whether a value has the key, the body and the time that the query asks for."""
+    query = exchange.request.query_params
+    part, text = query.get("key", "").encode(), query.get("text", "").encode()
+    since, until = exchange.number("since", 0, NUMBER_MAX), exchange.number("until", NUMBER_MAX, NUMBER_MAX)
+    return lambda key, value: part in key and text in value.body and since <= value.stamp <= until
+
+
+def _value(key: bytes, value: Latest) -> schemas.Value:
+    return schemas.Value(value.stamp, **text_or_base64("key", key), **text_or_base64("body", value.body))

@@ -1,4 +1,4 @@
-"""Topics as objects for operators: create one, and purge one."""
+"""Topics as objects for operators: create one, purge one, and delete one."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ class TopicObjects:
         unread = wanted["unread"]
         return answer(
             await self._operating.facts(exchange, lambda: self._operations.purge(topic, unread=unread), _operates)
+        )
+
+    async def delete(self, exchange: Exchange) -> Response:
+        """Delete a topic; one with subscribers only by force."""
+        topic, force = check_topic(exchange.topic), exchange.truth("force")
+        self._check(exchange)
+        return answer(
+            await self._operating.facts(exchange, lambda: self._operations.delete(topic, force=force), _operates)
         )
 
     @staticmethod

@@ -26,7 +26,7 @@ from pubsub.gateway.registry import ACTIVE, Registry, Subscriber, Webhook
 from pubsub.gateway.webhooks import dead_letters
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
 from pubsub.gateway.webhooks.signing import format_secret, parse_secret
-from pubsub.protocol import check_id, check_new_topic
+from pubsub.protocol import check_id
 
 
 class Webhooks:
@@ -44,7 +44,7 @@ class Webhooks:
     def _wanted(self, exchange: Exchange) -> Subscriber:
         if not exchange.user.may_get(exchange.topic):
             raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
-        one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), exchange.names.get("webhook", "x"))
+        one = Subscriber(exchange.user.name, exchange.one_topic, exchange.names.get("webhook", "x"))
         check_id("webhook", one.client)
         return one
 

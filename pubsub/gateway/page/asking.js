@@ -48,3 +48,9 @@ export function topicShown() {
     return location.hash.slice(9);
   }
 }
+
+// What a form of a search asks for; times as microseconds since 1970.
+export function searched(form) {
+  const wanted = Object.entries(Object.fromEntries(new FormData(form))).filter(([, value]) => value);
+  return Object.fromEntries(wanted.map(([name, value]) => (["since", "until"].includes(name) ? [name, Date.parse(value) * 1000] : [name, value])));
+}

@@ -1,18 +1,12 @@
 // Looking back: a topic's stored messages from a start on, and moving a subscriber to a start.
 
 import { ask, path, state, topicShown } from "./asking.js";
-import { code, element, fill, find, number, say, size, time } from "./draw.js";
+import { code, element, fill, find, number, say, size, time, value } from "./draw.js";
 
 const MESSAGES = 20;
-const SHOWN = 2000;
 const FORMS = "earliest, latest, last:100, -1h, 2026-11-01T00:00Z or a message's position";
 const form = find("back");
 let following = null;  // The query of the next page.
-
-const value = (row, name) => {
-  const text = row[name] ?? (row[`${name}_base64`] === undefined ? "" : `base64: ${row[`${name}_base64`]}`);
-  return code(text.length > SHOWN ? `${text.slice(0, SHOWN)} …` : text);
-};
 
 // Show where stored messages begin and end; nothing while a server does not answer, or has a release without times.
 async function showTimes(topic) {

@@ -122,3 +122,11 @@ export function plot(title, values, shown) {
   figure.append(caption, svg);
   return figure;
 }
+
+const SHOWN = 2000;
+
+// A field as text; bytes that are not UTF-8 as base64.
+export function value(row, name) {
+  const text = row[name] ?? (row[`${name}_base64`] === undefined ? "" : `base64: ${row[`${name}_base64`]}`);
+  return code(text.length > SHOWN ? `${text.slice(0, SHOWN)} …` : text);
+}

@@ -1,4 +1,4 @@
-// Topics as objects: create one, and purge one. The name of a topic to purge must be typed.
+// Topics as objects: create, purge and delete one. The name of a topic to purge or to delete must be typed.
 
 import { ask, path, state, topicShown } from "./asking.js";
 import { find, number, say } from "./draw.js";
@@ -6,15 +6,18 @@ import { find, number, say } from "./draw.js";
 const json = { "content-type": "application/json" };
 const create = find("create");
 const purge = find("purge");
+const deletion = find("delete");
 
 export const showCreate = () => { create.hidden = !state.operate; };
-export const showPurge = () => { purge.hidden = !state.operate; };
+export const showPurge = () => { purge.hidden = deletion.hidden = !state.operate; };
 
 // Clear the previous topic before another one is shown.
 export function leavePurge() {
-  say("purged", "");
-  purge.reset();
-  purge.hidden = true;
+  for (const [form, id] of [[purge, "purged"], [deletion, "deleted"]]) {
+    say(id, "");
+    form.reset();
+    form.hidden = true;
+  }
 }
 
 create.onsubmit = async (event) => {
@@ -44,5 +47,21 @@ purge.onsubmit = async (event) => {
     await state.refresh();
   } catch (error) {
     if (topicShown() === topic) say("purged", error.message);
+  }
+};
+
+deletion.onsubmit = async (event) => {
+  event.preventDefault();
+  const topic = topicShown();
+  const { typed, force } = Object.fromEntries(new FormData(deletion));
+  if (typed !== topic) return say("deleted", `This is not the name; type ${topic}.`);
+  try {
+    const found = await ask(`${path(topic)}?force=${force === "on"}`, { method: "DELETE" });
+    if (topicShown() !== topic) return;
+    say("deleted", `${topic} is deleted, with ${number(found.records ?? 0)} messages.`);
+    deletion.reset();
+    await state.refresh();
+  } catch (error) {
+    if (topicShown() === topic) say("deleted", error.message);
   }
 };

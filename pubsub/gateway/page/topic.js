@@ -1,11 +1,12 @@
 // One topic: subscribers, stored messages, webhooks with their dead letters, and a test message.
 
-import { act, ask, path, state, topicShown } from "./asking.js";
+import { act, ask, path, searched, state, topicShown } from "./asking.js";
 import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
 import { before, ends, far } from "./overview.js";
 import { leavePurge, showPurge } from "./objects.js";
 import { leaveSettings, showSettings } from "./settings.js";
 import { leaveBack, seekButton } from "./back.js";
+import { leaveTable } from "./table.js";
 
 const SUBSCRIBERS = 100;
 const MESSAGES = 20;
@@ -118,15 +119,9 @@ const contents = [
   ["body", (row) => (row.lost === undefined ? shown(row, "body") : code(`lost: ${row.lost}`))],
 ];
 
-// What the form of the search asks for; times as microseconds since 1970.
-function search() {
-  const wanted = Object.entries(Object.fromEntries(new FormData(find("find")))).filter(([, value]) => value);
-  return Object.fromEntries(wanted.map(([name, value]) => (["since", "until"].includes(name) ? [name, Date.parse(value) * 1000] : [name, value])));
-}
-
 async function peek(after) {
   const topic = topicShown();
-  const wanted = search();
+  const wanted = searched(find("find"));
   const searching = Object.keys(wanted).length > 0;
   const query = new URLSearchParams({ max: searching ? SEARCHED : MESSAGES, ...(after && { after }), ...wanted });
   try {
@@ -187,6 +182,7 @@ export function leave() {
   }
   leaveSettings();
   leaveBack();
+  leaveTable();
   leavePurge();
   find("find").reset();
   find("moves").replaceChildren();

@@ -162,6 +162,9 @@ class Moves:
             if message.step == "commit" and message.body:  # The giver has learned of other holders meanwhile.
                 self._contested.told(message.topic, str(message.body, "ascii", "replace"))
             return Transfer(state.settings.id, message.topic, "done", message.transfer)
+        if message.deletion != state.deletions.number(message.topic):
+            # The proxies tell the deletion to the server that does not know it. A topic from before it is then dropped.
+            return Outcome.BUSY, "the_topic_was_deleted_and_one_of_the_servers_has_not_stored_that_yet"
         if state.reader.log_state(message.log) is c.LogState.ABANDONED:
             return Outcome.GONE, "this_log_was_given_up"
         if state.is_held_back(message.topic):
@@ -223,15 +226,21 @@ class Moves:
 
     def _given(self, name: str, done: Transfer, address: str) -> None:
         state = self._state
-        topic = state.remove(name)
-        state.uncommitted.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
+        topic = state.topics[name]
+        self.discard(topic, c.TopicGiven(topic.number, f"{done.sender} {address}"))
+        state.announce_given(topic, done)
+        self._tokens.pop(name, None)
+        state.counters["topics_given"] += 1
+
+    def discard(self, topic: Topic, change: c.TopicGiven) -> None:
+        """Remove a topic that was given away or deleted; its messages are deleted later."""
+        state = self._state
+        state.remove(topic.name)
+        state.uncommitted.rows.append(change)
         state.uncommitted.rows += [c.WatermarkDropped(number) for number in topic.watermarks]
         self._retention.discard([log.number for log in topic.logs.values()])
         self._staging.discard(topic.stages.values())
         self._delays.discard((topic.number, *topic.delayed.shelves) if topic.delayed else ())
-        state.announce_given(topic, done)
-        self._tokens.pop(name, None)
-        state.counters["topics_given"] += 1
 
     def _unreadable(self, name: str, reason: str) -> None:
         """Keep the topic here and frozen, because only a part of it can be read."""
@@ -318,6 +327,7 @@ class Moves:
         self._merged_now.clear()
         out = []
         for address, message in self.giving.out:
+            message.deletion = self._state.deletions.number(message.topic)
             transfer, token = self._tokens.get(message.topic, ("", 0))
             if transfer != message.transfer:
                 self._last_token += 1

@@ -16,6 +16,8 @@ from typing import Final
 from pubsub.base.clock import MICROSECONDS, Stamps
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ServerSettings
+from pubsub.protocol.deletion_table import Deletion
+from pubsub.protocol.deletions import Deleted
 from pubsub.protocol.families import Patterns
 from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Periodic, Status
 from pubsub.protocol.pattern_table import PatternRow
@@ -108,6 +110,8 @@ class Proxies:
         """The other known stores, and the removed stores, in the form of the announcement."""
         self.patterns = ""
         """The digest of the patterns that this server has stored."""
+        self.deletions = ""
+        """The digest of the deleted names that this server has stored."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
@@ -272,6 +276,10 @@ class Proxies:
         """Tell a proxy the digest of the patterns that are stored here, and the rows that it may lack."""
         self._send(index, Patterns(self._settings.id, digest, rows), now)
 
+    def tell_deletions(self, index: int, digest: str, rows: tuple[Deletion, ...], now: float) -> None:
+        """Tell a proxy the digest of the deleted names that are stored here, and the rows that it may lack."""
+        self._send(index, Deleted(self._settings.id, digest, rows), now)
+
     def tell_abandoned(self, index: int, topic: str, server: str, log: str, now: float) -> None:
         """Tell a proxy that the log of a holder it named was abandoned."""
         told = Operate(self._settings.id, "-", "abandoned", topic=topic, server=server, log=log)
@@ -308,6 +316,7 @@ class Proxies:
             self.member,
             self.patterns if previous is None else "",
             self.defaults if previous is None else "",
+            self.deletions if previous is None else "",
         )
 
     def _send(self, index: int, message: Message, now: float, source: int = 0) -> None:

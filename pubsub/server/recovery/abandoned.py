@@ -23,6 +23,7 @@ that has no meaning. If this server is the sole owner, it means that the log is 
 from __future__ import annotations
 
 from pubsub.base.limits import OFFSET_MAX
+from pubsub.protocol.deletions import DELETED
 from pubsub.protocol.messages import Get, Operate, Outcome, Put
 from pubsub.protocol.names import parse_holder
 from pubsub.server.moves.moves import Moves
@@ -158,27 +159,31 @@ class Abandoned:
     def place(self, origin: Origin, get: Get, topic: Topic | None, sole_owner: bool) -> bool:
         """Process a GET with a position that may be in a lost log; return True if it is answered or waits."""
         subscription = topic.subscriptions.get(get.sender) if topic else None
-        if get.last is None or (subscription is not None and subscription.outdates(get.number, get.epoch)):
+        deleted = get.topic in self._state.deletions.numbers
+        if get.last is None and (not deleted or subscription is not None):
+            return False
+        if subscription is not None and subscription.outdates(get.number, get.epoch):
             return False
         if topic is not None and self._beyond(origin, get, topic):
             return True
         mine = subscription if subscription is not None and get.number == subscription.number else None
         if topic is not None and mine is not None:
-            known = get.last[0] in topic.logs or get.last[0] in topic.merged
+            known = get.last is None or get.last[0] in topic.logs or get.last[0] in topic.merged
             if known or get.last == mine.cursor.acknowledged or not mine.on:
                 return False
-        elif knows(topic, get.last[0]):
+        elif get.last is not None and knows(topic, get.last[0]):
             return False
         if sole_owner:
-            self._gone(origin, topic, mine)
+            self._gone(origin, topic, mine, DELETED if deleted else "")
             return True
         return self._sole_owner.park(origin, get, Outcome.UNKNOWN)
 
-    def _gone(self, origin: Origin, topic: Topic | None, subscription: Subscription | None) -> None:
+    def _gone(self, origin: Origin, topic: Topic | None, mine: Subscription | None, reason: str) -> None:
         state = self._state
         state.counters["places_gone"] += 1
-        place = None if subscription is None else subscription.cursor.acknowledged
-        state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
+        place = None if mine is None else mine.cursor.acknowledged
+        log = topic.open.id if topic else ""
+        state.replies.answer(origin, Outcome.GONE, reason=reason, position=place, log=log)
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:
         """Hold the topic back if a position lies beyond its log's end, since the log was longer at some time."""

@@ -44,7 +44,7 @@ class Quarantine:
         """Quarantine a topic that was abandoned here: remove it from service, and keep its records."""
         state = self._state
         stamp = state.stamps.reading(now)
-        self._stop(topic.name)
+        self.stop(topic.name)
         self.release(topic.name)
         state.remove(topic.name)
         state.uncommitted.rows.append(c.TopicSetAside(topic.number, reason, stamp))
@@ -59,7 +59,7 @@ class Quarantine:
         state = self._state
         if topic.name in state.held:
             return
-        self._stop(topic.name)
+        self.stop(topic.name)
         state.uncommitted.keep_item(state.held, topic.name)
         state.held[topic.name] = reason
         state.uncommitted.touched.add(topic.name)
@@ -76,7 +76,7 @@ class Quarantine:
         state.damaged.add(topic.name)
         if topic.name in state.held:
             return
-        self._stop(topic.name)
+        self.stop(topic.name)
         state.held[topic.name] = reason
         state.counters["topics_held_back"] += 1
 
@@ -92,7 +92,7 @@ class Quarantine:
         state.uncommitted.keep(state, "stale")
         state.stale = reason
         for name in state.topics:
-            self._stop(name)
+            self.stop(name)
         state.uncommitted.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
 
     def release(self, topic: str) -> None:
@@ -103,7 +103,7 @@ class Quarantine:
             del state.held[topic]
             state.uncommitted.rows.append(c.NoteKept(HELD + topic, None))
 
-    def _stop(self, name: str) -> None:
+    def stop(self, name: str) -> None:
         """End all activity of a topic."""
         state = self._state
         state.long_polls.end_all(name, Outcome.UNAVAILABLE)

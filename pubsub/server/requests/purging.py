@@ -22,6 +22,7 @@ from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
+from pubsub.server.topic.consumers import PATTERN_KEY
 from pubsub.server.topic.purged import hidden_below
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.topic import Topic
@@ -104,4 +105,13 @@ def _found(topic: Topic, *, unread: bool) -> Found:
         places[log.id] = log.end if unread else floors[log.id]
         records += max(0, min(stop, places[log.id]) - low)
         needed += max(0, min(stop, places[log.id]) - max(low, floors[log.id]))
-    return Found(places, records, needed)
+    return Found(places, records, needed, len(_subscribers(topic)))
+
+
+def _subscribers(topic: Topic) -> set[str]:
+    """Return the keys of the subscriptions that have not ended; one for a client and its entries of patterns."""
+    return {
+        key.removeprefix(PATTERN_KEY).partition(":")[0] if key.startswith(PATTERN_KEY) else key
+        for key, subscription in topic.subscriptions.items()
+        if subscription.on
+    }

@@ -5,13 +5,14 @@ The rules are those of docs/explanation/batches.md, B2 and B10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.base.limits import BATCH_RECORDS_MAX, DELAY_SECONDS_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.batch import DUE, check_batch, due_of
+from pubsub.protocol.deletions import NAME_THE_LOG
 from pubsub.protocol.messages import Outcome, Put
 from pubsub.protocol.names import is_service_topic
 from pubsub.protocol.train import split_train
@@ -30,6 +31,16 @@ from pubsub.server.upkeep.retention import Retention
 
 DELAY_SPARE_SECONDS: Final = 24 * 3600
 """Seconds by which a due time may exceed the limit, because the client's clock may be ahead of the server's."""
+
+
+def may_be_deleted(deletions: Mapping[str, int], put: Put, topic: Topic | None) -> bool:
+    """Return True if a put of a new publisher may be a late repeat of one to a deleted topic.
+
+    A publisher that has heard of the present topic names one of its logs (docs/explanation/deletion.md, UD5).
+    """
+    if put.topic not in deletions:
+        return False
+    return topic is None or not any(log in topic.logs or log in topic.merged for log in (put.log, put.avoid))
 
 
 class Puts:
@@ -78,6 +89,10 @@ class Puts:
                 continue
             if judged is Outcome.GAP and row is rows[0] and self._abandoned.gap(origin, put, topic, sole_owner):
                 return
+            if judged is Outcome.SUCCESS and not last and may_be_deleted(state.deletions.numbers, put, topic):
+                topic = topic or state.create(put.topic)  # A client that names its log has heard of this topic.
+                outcome, reason = Outcome.GAP, NAME_THE_LOG
+                break
             if judged is Outcome.SUCCESS and put.sole_owner and not sole_owner:
                 self._sole_owner.park_or_reject(origin, put)
                 return

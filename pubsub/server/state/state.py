@@ -8,12 +8,13 @@ process.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
+from pubsub.protocol.deletion_table import Deletion, DeletionTable
 from pubsub.protocol.messages import Configure, Get, Put, Read, Settings, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, is_letters_topic, is_reply_topic, is_service_topic, parse_holder
 from pubsub.protocol.sinks import Publish, Stage
@@ -30,7 +31,7 @@ from pubsub.server.state.uncommitted import Uncommitted
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
-from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
+from pubsub.server.topic.notes import ACCEPTED, DELETED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.policy import Policy
 from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.settings import DEFAULTS, LETTERS
@@ -76,6 +77,7 @@ class State:
         accepted: True if an operator accepted this store as the only copy. The data that it lacks is lost.
         quarantined: quarantined topics: those that came back after an operator had abandoned them.
         given: by topic that was given away: its receiver, as announced.
+        deletions: the deleted names, with the numbers of their last deletions.
         unheard: topics held here that too few proxies have confirmed.
         announcements: topics to announce to every proxy after the commit, in announced form.
         count_change: True if the next commit increases the change number.
@@ -128,6 +130,7 @@ class State:
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
         self.unconfirmed = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
+        self.deletions = _deletions(loaded.notes)
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.left = -1
@@ -334,6 +337,14 @@ class State:
             if topic is not None:
                 self._add(topic)
         return touched
+
+
+def _deletions(notes: Mapping[str, object]) -> DeletionTable:
+    return DeletionTable(
+        Deletion(name.removeprefix(DELETED), int(str(value)))
+        for name, value in notes.items()
+        if name.startswith(DELETED) and value is not None
+    )
 
 
 def announced(topic: Topic) -> str:

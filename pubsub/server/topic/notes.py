@@ -37,5 +37,8 @@ UNHEARD: Final = "unheard "
 PATTERN: Final = "pattern "
 """A pattern of topics; its subscriber and the pattern follow. The value: number, 1 if it is on, stamp."""
 
+DELETED: Final = "deleted "
+"""A topic that was deleted; its name follows. The value: the number of its last deletion."""
+
 PORT: Final = "port"
 """The port of the server, if the system chose it."""

@@ -13,10 +13,11 @@ part where the set was full.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from typing import Final
 
+from pubsub.base.clock import MICROSECONDS
+from pubsub.base.due_times import DueTimes
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import NOT_SOLE_OWNER
 from pubsub.server.ownership.patterns import ServerPatterns
@@ -68,9 +69,9 @@ class Compaction:
         self._trusts_ages = trusts_ages
         self._state, self._sole_owner, self._patterns, self._trimmed = state, sole_owner, patterns, trimmed
         self.clock: Callable[[], float] = lambda: 0.0
-        self._at = {name: now + LOOK_SECONDS for name, topic in state.topics.items() if topic.settings.compacts}
+        compacts = [name for name, topic in state.topics.items() if topic.settings.compacts]
+        self._due = DueTimes(dict.fromkeys(compacts, now + LOOK_SECONDS))
         """When each topic is due for a pass."""
-        self._due = [(at, name) for name, at in self._at.items()]
         self._number = 0
         """Rises with each pass, so that an answer for an earlier one counts for nothing."""
         self._enough: dict[str, int] = {}
@@ -87,9 +88,9 @@ class Compaction:
     def appended(self, topic: Topic, now: float) -> None:
         """Record that a topic that keeps the latest records has a new batch."""
         if topic.open.end >= self._enough.get(topic.name, 0):
-            self._push(topic.name, now + LOOK_SECONDS)
-        elif topic.name not in self._at:
-            self._push(topic.name, now + LEFT_SECONDS_MAX)
+            self._due.hasten(topic.name, now + LOOK_SECONDS)
+        elif topic.name not in self._due:
+            self._due.hasten(topic.name, now + LEFT_SECONDS_MAX)
 
     def look_at(self, name: str) -> None:
         """Make a topic due at once, because it has other settings or holds more than before."""
@@ -97,7 +98,7 @@ class Compaction:
         if topic is not None and topic.settings.compacts:
             self._left.pop(name, None)
             self._enough.pop(name, None)
-            self._push(name, float("-inf"))
+            self._due.hasten(name, float("-inf"))
 
     def forget(self, name: str) -> None:
         """End the pass of a topic, because its history or its settings have changed."""
@@ -108,7 +109,7 @@ class Compaction:
         """Wait before the next round, because the loop was undone. The topic of the pass is another object now."""
         self._next_at = max(self._next_at, until)
         if self._pass is not None:
-            self._push(self._pass.topic.name, until)
+            self._due.hasten(self._pass.topic.name, until)
             self._end()
 
     def decided(self, asked: Compacting, sole_owner: bool, now: float) -> None:
@@ -121,7 +122,7 @@ class Compaction:
             topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
         # A subscriber to a pattern is to receive the records of its own time, and may have no subscription here yet.
         if not (sole_owner and self._patterns.prepare(topic, asked.denied, True, sole_owner)):
-            self._push(topic.name, now + LOOK_SECONDS)
+            self._due.hasten(topic.name, now + LOOK_SECONDS)
             self._end()
 
     # Time
@@ -132,7 +133,7 @@ class Compaction:
             return float("inf")
         if self._pass is not None:
             return self._next_at
-        return max(self._due[0][0], self._next_at) if self._due else float("inf")
+        return max(self._due.deadline(), self._next_at)
 
     def tick(self, now: float) -> list[Change]:
         """Begin a pass, ask for its next round, or carry out the round that was allowed."""
@@ -151,11 +152,7 @@ class Compaction:
         return self._round(self._pass, now)
 
     def _begin(self, now: float) -> bool:
-        while self._due and self._due[0][0] <= now:
-            at, name = heapq.heappop(self._due)
-            if self._at.get(name) != at:
-                continue
-            del self._at[name]
+        for name in self._due.take(now):
             topic = self._state.topics.get(name)
             if topic is None or topic.frozen or not topic.settings.compacts:
                 self._left.pop(name, None)
@@ -192,9 +189,12 @@ class Compaction:
         if running.left:
             longer = min(LEFT_SECONDS_MAX, 2 * self._left.get(topic.name, LEFT_SECONDS / 2))
             wait = self._left[topic.name] = LEFT_SECONDS if running.removed else longer
-            self._push(topic.name, now + wait)
+            self._due.hasten(topic.name, now + wait)
         else:
             self._left.pop(topic.name, None)
+        if running.ends < float("inf"):
+            wait = (running.ends - self._state.stamps.reading(now)) / MICROSECONDS
+            self._due.hasten(topic.name, now + max(LEFT_SECONDS, wait))
         self._end()
 
     def _trim_fronts(self, topic: Topic) -> list[Change]:
@@ -213,12 +213,6 @@ class Compaction:
     def _end(self) -> None:
         self._pass, self._asked, self._granted = None, False, False
         self._number += 1
-
-    def _push(self, name: str, at: float) -> None:
-        """Make a topic due at this time, unless it is due earlier."""
-        if at < self._at.get(name, float("inf")):
-            self._at[name] = at
-            heapq.heappush(self._due, (at, name))
 
 
 def _records(topic: Topic) -> int:

@@ -11,13 +11,13 @@ its original publisher and counter.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 from zlib import crc32
 
 from pubsub.base.clock import MICROSECONDS
+from pubsub.base.due_times import DueTimes
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer, with_origin
@@ -40,9 +40,6 @@ PIECE_BYTES: Final = 8 * 1024 * 1024
 
 TOPICS_MAX: Final = 200
 """Maximum number of topics that one tick asks about."""
-
-DUE_SPARE: Final = 1_000
-"""Entries of the heap beyond two for each topic, above which it is made anew."""
 
 
 class DelayedPut(Protocol):
@@ -79,10 +76,8 @@ class Delays:
     ) -> None:
         self._state, self._sole_owner = state, sole_owner
         self._retention, self._backlogs = retention, backlogs
-        self._at: dict[str, float] = {}
+        self._due = DueTimes[str]()
         """When each topic is due."""
-        self._due: list[tuple[float, str]] = []
-        """The same as a heap. Entries that differ from `_at` are skipped."""
         self._discarded = deque(discarded)
         self._paused_until = float("-inf")
         for topic in state.topics.values():
@@ -109,7 +104,7 @@ class Delays:
         """Make a topic due with its first row, because it has another one."""
         row = topic.delayed.first()
         if row is not None:
-            self._push(topic.name, now + (row.due - self._state.stamps.clock(now)) / MICROSECONDS)
+            self._due.hasten(topic.name, now + (row.due - self._state.stamps.clock(now)) / MICROSECONDS)
 
     def pause(self, now: float, topics: Iterable[str]) -> None:
         """Wait before the next try, because the loop was undone.
@@ -123,38 +118,23 @@ class Delays:
             if (topic := self._state.topics.get(name)) is not None:
                 self.look_at(topic, now)
 
-    def _push(self, name: str, at: float) -> None:
-        """Make a topic due at this time, unless it is due earlier."""
-        if at < self._at.get(name, float("inf")):
-            self._at[name] = at
-            heapq.heappush(self._due, (at, name))
-            if len(self._due) > 2 * len(self._at) + DUE_SPARE:
-                self._due = [(at, name) for name, at in self._at.items()]
-                heapq.heapify(self._due)
-
     def deadline(self) -> float:
         """Return the time at which `tick` has work."""
         if self._discarded:
             return self._paused_until
-        return max(self._due[0][0], self._paused_until) if self._due else float("inf")
+        return max(self._due.deadline(), self._paused_until)
 
     def tick(self, now: float) -> list[c.Change]:
         """Ask about the topics with due rows, and delete a piece of the rows without a topic."""
         if now < self._paused_until or not (self._due or self._discarded):
             return []
-        for _ in range(TOPICS_MAX):
-            if not self._due or self._due[0][0] > now:
-                break
-            at, name = heapq.heappop(self._due)
-            if self._at.get(name) != at:
-                continue
-            del self._at[name]
+        for name in self._due.take(now, TOPICS_MAX):
             topic = self._state.topics.get(name)
             if topic is None or topic.delayed.first() is None:
                 continue
             # A frozen topic may be taken back, so it stays in the heap.
             if topic.frozen or not self._sole_owner.ask(name, Delivering(name)):
-                self._push(name, now + ROUND_SECONDS)
+                self._due.hasten(name, now + ROUND_SECONDS)
         return self._discard() if self._discarded else []
 
     def decided(self, name: str, sole_owner: bool, now: float) -> None:
@@ -164,7 +144,7 @@ class Delays:
             return
         if not sole_owner or self._state.full or topic.frozen:
             self._state.counters["delayed_held_up"] += not sole_owner
-            self._push(name, now + ROUND_SECONDS)
+            self._due.hasten(name, now + ROUND_SECONDS)
             return
         try:
             appended = self._append(topic, now)
@@ -173,7 +153,7 @@ class Delays:
             appended = False
         first = topic.delayed.first()
         if first is not None and not appended and first.due <= self._state.stamps.clock(now):
-            self._push(name, now + ROUND_SECONDS)
+            self._due.hasten(name, now + ROUND_SECONDS)
         else:
             self.look_at(topic, now)
 
@@ -275,7 +255,7 @@ class Delays:
     def thawed(self, name: str) -> None:
         """Make a topic due again, because it stays here."""
         if self._state.topics[name].delayed:
-            self._push(name, float("-inf"))
+            self._due.hasten(name, float("-inf"))
 
     def discard(self, shelves: Iterable[int]) -> None:
         """Delete the rows of shelves without a topic."""

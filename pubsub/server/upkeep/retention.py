@@ -14,7 +14,6 @@ subscribers.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -22,6 +21,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pubsub.base.clock import MICROSECONDS
+from pubsub.base.due_times import DueTimes
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import CLOCK_AHEAD, NONE, NOT_SOLE_OWNER, OTHER_DEFAULTS
@@ -61,9 +61,6 @@ PIECE_BYTES_MIN: Final = 8 * 1024 * 1024
 """Size of a deletion in one tick, or twice the size appended since the last tick: deletion keeps up with a busy writer.
 """
 
-DUE_SPARE: Final = 1_000
-"""Entries of the heap beyond two for each topic, above which it is made anew."""
-
 TOPICS_MAX: Final = 200
 """Maximum number of topics checked in one tick."""
 
@@ -94,10 +91,8 @@ class Retention:
         self._state, self._sole_owner, self._patterns = state, sole_owner, patterns
         self.compaction = Compaction(state, sole_owner, patterns, self._trimmed, now, trusts_ages)
         self._trusts_ages = trusts_ages
-        self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
+        self._due = DueTimes(dict.fromkeys(state.topics, now + ROUND_SECONDS))
         """When each topic is due for a check."""
-        self._due = [(at, name) for name, at in self._at.items()]
-        """The same as a heap. Entries that differ from `_at` are skipped."""
         self._allowed: deque[tuple[str, str, int]] = deque()
         self._over: deque[tuple[str, str, int, bool]] = deque()
         """Topic, log, the offset below which its batches are to lose their bytes, and True if subscribers lose them."""
@@ -114,16 +109,16 @@ class Retention:
         self._new_batches += 1
         self._new_bytes += size
         topic = self._state.topics[name]
-        if name not in self._at:
-            self._push(name, now + topic.policy.keep_seconds)
+        if name not in self._due:
+            self._due.hasten(name, now + topic.policy.keep_seconds)
         elif topic.in_force is not BUILT_IN and topic.in_force.counts:
-            self._push(name, now + ROUND_SECONDS)
+            self._due.hasten(name, now + ROUND_SECONDS)
         if topic.in_force is not BUILT_IN and topic.settings.compacts:
             self.compaction.appended(topic, now)
 
     def look_at(self, name: str) -> None:
         """Make a topic due at once, because it now holds more than before."""
-        self._push(name, float("-inf"))
+        self._due.hasten(name, float("-inf"))
         self.compaction.look_at(name)
 
     def forget(self, name: str) -> None:
@@ -154,35 +149,19 @@ class Retention:
         self.compaction.pause(now + PAUSE_SECONDS)
         for name in topics:
             self.forget(name)  # The findings may count batches of that loop.
-            self._push(name, now + LOOK_SECONDS)
-
-    def _push(self, name: str, at: float) -> None:
-        """Make a topic due at this time, unless it is due earlier."""
-        if at < self._at.get(name, float("inf")):
-            self._at[name] = at
-            heapq.heappush(self._due, (at, name))
-            if len(self._due) > 2 * len(self._at) + DUE_SPARE:  # Most are entries that an earlier look replaced.
-                self._due = [(at, name) for name, at in self._at.items()]
-                heapq.heapify(self._due)
+            self._due.hasten(name, now + LOOK_SECONDS)
 
     def deadline(self) -> float:
         """Return the time at which `tick` has work."""
         if self._allowed or self._discarded or self._over or self._watermarks:
             return self._paused_until
-        due = min(self._due[0][0] if self._due else float("inf"), self.compaction.deadline())
-        return max(due, self._paused_until)
+        return max(min(self._due.deadline(), self.compaction.deadline()), self._paused_until)
 
     def tick(self, now: float) -> list[Change]:
         """Check the topics that are due, and delete a piece of the deletable batches."""
         if now < self._paused_until:
             return []
-        for _ in range(TOPICS_MAX):
-            if not self._due or self._due[0][0] > now:
-                break
-            at, name = heapq.heappop(self._due)
-            if self._at.get(name) != at:
-                continue
-            del self._at[name]
+        for name in self._due.take(now, TOPICS_MAX):
             topic = self._state.topics.get(name)
             if topic is not None and not topic.frozen:
                 try:
@@ -271,7 +250,7 @@ class Retention:
             generation = self._generation.get(topic.name, 0)
             asked = Trimming(topic.name, generation, cuts, drops, by_default=by_default)
             if not self._sole_owner.ask(topic.name, asked):
-                self._push(topic.name, now + ROUND_SECONDS)
+                self._due.hasten(topic.name, now + ROUND_SECONDS)
             return
         if not topic.settings.compacts:  # Compaction finds what holds it up.
             topic.superseded_since = 0
@@ -280,7 +259,7 @@ class Retention:
             topic.not_let_go = topic.not_let_go or CLOCK_AHEAD
             again.append(now + ROUND_SECONDS)
         if again and min(again) < float("inf"):
-            self._push(topic.name, min(again))
+            self._due.hasten(topic.name, min(again))
 
     def _know_bare(self, topic: Topic) -> None:
         """Find the dropped batches of a topic that this process has not seen, which take no room in the backlog."""
@@ -317,19 +296,19 @@ class Retention:
         if known and topic is not None and not topic.not_let_go.startswith("subscriber "):
             topic.not_let_go = "" if topic.in_force is BUILT_IN and not others else reason
         if known and topic and not self._patterns.prepare(topic, asked.denied, asked.informed, sole_owner):
-            self._push(name, now + ROUND_SECONDS)
+            self._due.hasten(name, now + ROUND_SECONDS)
             return
         if sole_owner and known and others:
             self._state.counters["held_by_other_defaults"] += 1
-            self._push(name, now + ROUND_SECONDS)
+            self._due.hasten(name, now + ROUND_SECONDS)
             return
         if sole_owner and known:
             self._allowed.extend((name, log, place) for log, place in asked.cuts.items())
             self._over.extend((name, log, upto, True) for log, upto in asked.drops.items())
             if asked.drops:
-                self._push(name, now + ROUND_SECONDS)
+                self._due.hasten(name, now + ROUND_SECONDS)
             return
-        self._push(name, now + ROUND_SECONDS)
+        self._due.hasten(name, now + ROUND_SECONDS)
         if known and topic is not None:
             try:
                 self._limit(topic, asked.cuts)
@@ -399,7 +378,7 @@ class Retention:
                 continue
             if log.low >= place:
                 self._allowed.popleft()
-                self._push(name, now + LOOK_SECONDS)
+                self._due.hasten(name, now + LOOK_SECONDS)
         return out
 
     def _unneeded(self, topic: Topic, log: Log, place: int) -> int:

@@ -1,6 +1,6 @@
 """One pass of compaction along the history of a topic, stretch by stretch, from the newest record back to the oldest.
 
-The rules are those of docs/explanation/compaction.md, KL3, KL4, KL6, KL7 and KL8.
+The rules are those of docs/explanation/compaction.md, KL3, KL4, KL6, KL7, KL8 and KL10.
 
 A key is remembered as a hash of 16 bytes. With eight bytes, two of some million keys could have one hash, and the older
 record of one of them would go as superseded.
@@ -28,6 +28,7 @@ from pubsub.protocol.batch import (
     with_origin,
 )
 from pubsub.protocol.names import Position
+from pubsub.protocol.time_to_live import ends_at
 from pubsub.server.state.state import State
 from pubsub.server.topic import compacted
 from pubsub.server.topic.changes import BatchKept, BatchQuarantined, Change
@@ -57,6 +58,8 @@ class Pass:
         finished: True if the whole history has been looked at.
         left: True if records were left that may go later: young ones, and those that a subscriber needs.
         removed: number of records that went.
+        ends: the time of this server at which the first time to live of a last record ends (microseconds since 1970);
+            infinity for none.
         held_by: a subscriber that needs a superseded record; "" for none.
         held_since: timestamp of the oldest record that is superseded and needed (microseconds since 1970); 0 for none.
     """
@@ -65,6 +68,7 @@ class Pass:
         self.topic = topic
         self.finished = self.left = False
         self.removed = self.held_since = 0
+        self.ends = float("inf")
         self.held_by = ""
         self._state = state
         self._spans = [span for span in reversed(topic.history) if span.log in topic.logs]
@@ -75,7 +79,8 @@ class Pass:
         self._index, self._high = index, high
         self._keys: set[bytes] = set()
         self._tombstones: dict[bytes, Position] = {}
-        """Tombstones that are old enough, the newest first, as long as nothing of their keys is left before them."""
+        """Tombstones that are old enough, the newest first, as long as nothing of their keys is left before them; and
+        last records with a time to live that has ended."""
         self._going: list[Position] | None = None
         self._rest: tuple[int, int] | None = None
         """Where the set of keys was full."""
@@ -182,7 +187,7 @@ class Pass:
         young = batch.stamp > topic.policy.lets_go_until(stamp)
         # The end of a log that grows, or lacks its end, is known by its last batch.
         last = (log is topic.open or log.unknown > 0) and batch.offset + batch.count >= log.end - log.unknown
-        gone = []
+        gone, blocks = [], decode_blocks(batch.body)
         for index in range(high - 1, low - 1, -1):
             if not keys[index]:
                 continue
@@ -195,11 +200,14 @@ class Pass:
                 self._leave(key, batch.stamp, holder, last)
             elif self._rest is None:
                 self._keys.add(key)
-                if is_tombstone(batch.body, index):
-                    if young or batch.stamp > self._old or thinning.holder(batch.offset + index):
-                        self.left = True
-                    elif not last:
-                        self._tombstones[key] = log.id, batch.offset + index
+                block = blocks[index] if blocks else b""
+                ends = 0 if is_tombstone(batch.body, index) else ends_at(block, batch.stamp)
+                if ends > stamp:
+                    self.ends = min(self.ends, ends)
+                elif young or batch.stamp > self._old or thinning.holder(batch.offset + index):
+                    self.left = True
+                elif not last:
+                    self._tombstones[key] = log.id, batch.offset + index
                 if len(self._keys) >= COMPACT_KEYS_MAX:
                     self._rest = self._index, batch.offset + index
         thinning.remove(batch, gone)

@@ -262,7 +262,9 @@ class Taking:
             put.index = index
         put.invoked = self.world.now
         self._relaying = True
-        if not program.finishing and KILLING & self.world.fate.faults.keys() and self.world.random.random() < 0.05:
+        fate = self.world.fate
+        killing = KILLING & fate.faults.keys() and not fate.deleters
+        if not program.finishing and killing and self.world.random.random() < 0.05:
             self.node.host.disk.kill_in = self.world.random.randrange(6)
         for _ in self.node.calls.puts.put_many(put.topic, [relayed.encode()], None, transaction, True):
             pass

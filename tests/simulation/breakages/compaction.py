@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pubsub.server.moves.chunks
+from pubsub.protocol import time_to_live
 from pubsub.server.storage.loading import Loading
 from pubsub.server.upkeep import stretches
 from pubsub.server.upkeep.compaction import Compaction
@@ -62,3 +63,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
     original = Compaction.decided
     substitute(stack, Compaction, "decided", decided)
+
+
+@breakage("ttl: a message goes before its time to live has ended")
+def _(stack: contextlib.ExitStack) -> None:
+    original = time_to_live.ends_at
+
+    def ends_at(block: bytes, stamp: int) -> float:
+        return 0 if original(block, stamp) < float("inf") else float("inf")
+
+    substitute(stack, stretches, "ends_at", ends_at)

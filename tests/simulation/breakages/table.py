@@ -12,6 +12,7 @@ from tests.simulation.breakages import (
     continuing,
     damage,
     delays,
+    deletions,
     expiry,
     family,
     forms,
@@ -55,6 +56,7 @@ ROOMS = (
     retries,
     purges,
     family,
+    deletions,
     limits,
 )
 
