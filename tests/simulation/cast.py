@@ -17,6 +17,7 @@ from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
 from tests.simulation.history import History
+from tests.simulation.lettering import Letters
 from tests.simulation.looking import Looker
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
@@ -24,7 +25,8 @@ from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.purging import Purger
 from tests.simulation.replicas import Replica
 from tests.simulation.seeking import Seeker
-from tests.simulation.tasks import RangeReader, Sink
+from tests.simulation.table_reading import TableReader
+from tests.simulation.tasks import RangeReader, Sink, Task
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin
 from tests.simulation.world import Process, World
@@ -74,6 +76,8 @@ class Cast:
         self.families = self._families()
         self.deleters = self._deleters()
         self.creators = self._creators()
+        self.tables = self._tables()
+        self.letters = Letters()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -190,6 +194,14 @@ class Cast:
             found.append(Family(self.world, host, order, self.history, lambda: self.servers, power_safe=safe))
         return found
 
+    def _tables(self) -> list[TableReader]:
+        found = []
+        for n in range(1, self.fate.tables + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"b{n}", 0.0), tuple(proxy.name for proxy in self.proxies)
+            found.append(TableReader(self.world, host, proxies, self.history, topic))
+        return found
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -201,14 +213,12 @@ class Cast:
     # The processes
 
     @property
-    def users(
-        self,
-    ) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker | Deleter | Creator]:
+    def users(self) -> list[ClientNode | Task | Talker]:
         """All processes outside the service."""
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers, *self.families, *self.deleters, *self.creators,
+            *self.lookers, *self.families, *self.deleters, *self.creators, *self.tables,
         ]  # fmt: skip
 
     @property

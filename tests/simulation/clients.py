@@ -167,6 +167,7 @@ class ClientNode(Process):
             handler_attempts=world.fate.attempts,
             retry_first_seconds=0.02 if world.fate.retries else 0.0,
             retry_longest_seconds=0.1,
+            dead_letters="topic" if world.fate.letters else "table",
             publisher_records=3,  # Rows of a group hold no more, so that some groups are several rows.
         )
         self._turns = world.random.random() < 0.5

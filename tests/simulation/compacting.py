@@ -69,6 +69,10 @@ class Compacted:
     wall: Callable[[], float]
     removed: dict[str, dict[Position, Record]] = field(default_factory=dict)
     early: list[str] = field(default_factory=list)
+    tables: dict[str, dict[bytes, str]] = field(default_factory=dict)
+    """In the end, by topic the last message of each key."""
+    since: dict[str, float] = field(default_factory=dict)
+    """By topic the time since which each change of its settings kept the latest; infinity: there is none."""
 
 
 def key_of(body: bytes) -> bytes:
@@ -186,14 +190,18 @@ def _judge(known: Compacted, configured: Configured, server: Server, topic: Topi
     # A log that is used up had its place somewhere in the history, and may have deleted a key.
     unsure = {record.key for record in before if record.deletes} - {record.key for record in shown}
     now, then = _fold(shown), {key: body for key, body in _fold(ever).items() if key not in unsure}
+    known.tables[topic.name] = now
     if now != then:
         history.violate(f"compaction changed the latest of {topic.name} at {server.name}: {now}, and it was {then}")
-    for record in before:
+    # The record that superseded it may be purged.
+    for record in before if not history.purges.of(topic.name, unread=False) else ():
         ends = any(one.key == record.key and one.deletes for one in before)
         if not ends and not any(one.key == record.key for one in ever):
             history.violate(f"the last record of {record.key!r} in {topic.name} went: {record}")
     changes = [change for change in configured.changes.values() if change.topic == topic.name]
     since = min((change.answered_at for change in changes if change.answered), default=float("inf"))
+    known.since[topic.name] = since if all(change.keep == LATEST for change in changes) else float("inf")
+    since = max(since, history.purges.last(topic.name, unread=False))
     bodies = {record.body for record in (*stored.values(), *removed.values())}
     if all(change.keep == LATEST for change in changes):
         for put in history.states((ACKED,)):

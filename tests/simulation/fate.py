@@ -55,7 +55,8 @@ class Fate:
         latest: messages have keys, and topics keep the latest of each.
         seekers: clients that seek, each with a reader of the history of its topic.
         delays: share of a client's puts with a due time; ttls: with a time to live.
-        quotas: the settings that are changed have quotas.
+        quotas: the settings that are changed have quotas; paced: clients have quotas at the proxies.
+        tables: readers of topics as tables; letters: dead letters are put to topics, too.
         retries: seed of what handlers put off, reject and have redriven; 0: nothing.
         purgers: operators that purge topics; purges_unread: unacknowledged messages, too.
         deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
@@ -110,6 +111,9 @@ class Fate:
     delays: float = 0.0
     ttls: float = 0.0
     quotas: bool = False
+    paced: bool = False
+    tables: int = 0
+    letters: bool = False
     seekers: int = 0
     deleters: int = 0
     auto: bool = True

@@ -28,6 +28,7 @@ from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
 from tests.simulation.limiting import limited
+from tests.simulation.mixtures import mixed
 from tests.simulation.purging import purged_split
 from tests.simulation.retaining import expired
 from tests.simulation.settings_runs import (
@@ -404,5 +405,9 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
     **dict.fromkeys(limits.breakage.breakages, limited),
+    "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
+    "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),
+    "mixtures: a put of a client costs nothing": mixed("quotas of clients"),
+    "mixtures: a pass of compaction goes on when a purge has removed a log": mixed("compaction and purges"),
 }
 """By the title of a breakage: the runs that show it."""

@@ -182,8 +182,8 @@ class History:
         self.deletions: list[Deletion] = []
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
-        self.expired: Counter[tuple[str, str]] = Counter()
-        """By client and topic, the messages that servers left out as too old."""
+        self.expired: set[tuple[str, str, str]] = set()
+        """Subscription, topic and body of messages that servers left out as too old."""
         self.passed: set[tuple[str, str, str]] = set()
         """Client, topic and body of messages that a client passed over after their time to live."""
         self.told: Counter[tuple[str, str]] = Counter()
@@ -394,11 +394,11 @@ class History:
             if topic in self.dropping and reading.lost:
                 damaged = {put.body for put in puts}
             without = [put for put in puts if put.body not in damaged]
-            without = [put for put in without if (client, topic, put.body) not in self.passed]
+            without = [put for put in without if (client, topic, put.body) not in self.passed | self.expired]
             if reading.purged and (beyond := self.purges.beyond(topic, without)):
                 without = beyond if len(without) <= reading.excused else without
                 self.violate(f"{client} on {topic} lost {without[0].body} to a purge that was asked before it was put")
-            if len(without) > reading.excused + self.expired[client, topic]:
+            if len(without) > reading.excused:
                 for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
 

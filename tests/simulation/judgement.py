@@ -44,7 +44,8 @@ class Judgement:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
         operators = *cast.configurers, *cast.purgers, *cast.deleters, *cast.creators, *cast.seekers, *cast.lookers
-        for party in (*cast.applications, *cast.calls.parties, *cast.families, *cast.tasks, *cast.talkers, *operators):
+        readers = *cast.families, *cast.tasks, *cast.talkers, *cast.tables
+        for party in (*cast.applications, *cast.calls.parties, *readers, *operators):
             if what := party.settled():
                 return what
         return ""
@@ -68,6 +69,10 @@ class Judgement:
             self._add(client.found)
         self._add(list(self.pairs.differences()))
         compacting.judge(self.cast.compacted, self.cast.configured, self.cast.servers, self.history)
+        for table in self.cast.tables:
+            table.judge(self.cast.compacted)
+        if self.cast.fate.letters:
+            self.cast.letters.judge(self.cast.applications, self.cast.servers, self.history)
         if "defaults" in self.cast.fate.faults:
             retaining.judge_defaults(self.cast, self.history)
         configuring.judge(self.cast.configured, self.cast.servers, self.history, "flip" in self.cast.fate.faults)

@@ -67,7 +67,9 @@ def brief(world: World, puts: list[Put]) -> dict[str, bytes] | None:
     return dict(with_ttl(None, ttl))
 
 
-class _Account:
+class Account:
+    """The check's own account of one quota. `state`: the memory of the process that keeps it."""
+
     def __init__(self, quota: tuple[int | None, int | None], state: Any, now: float) -> None:
         self.quota, self.state, self.at = quota, state, now
         self.levels = [float(rate or 0) for rate in quota]
@@ -87,7 +89,7 @@ class _Account:
 @contextlib.contextmanager
 def watched_limits(history: History) -> Iterator[None]:
     """Judge each put that a server appends, and each taking of a client."""
-    accounts: dict[tuple[int, str], _Account] = {}
+    accounts: dict[tuple[int, str], Account] = {}
     append, take, expired = Puts._append, Subscription.take, Gets.expired
 
     def seen_append(puts: Any, topic: Any, publisher: int, put: Any, now: float) -> None:
@@ -97,7 +99,7 @@ def watched_limits(history: History) -> Iterator[None]:
             accounts.pop(key, None)
         else:
             if account is None or account.quota != quota or account.state is not puts._state:
-                account = accounts[key] = _Account(quota, puts._state, now)
+                account = accounts[key] = Account(quota, puts._state, now)
             if not account.append((put.count, len(put.body)), now):
                 history.violate(f"a put to {topic.name} at {now:.3f} was appended above the quota {quota}")
             history.counters["puts below a quota"] += 1

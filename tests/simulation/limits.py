@@ -12,6 +12,7 @@ import pubsub.client.core.chain
 import pubsub.client.flows.calls
 import pubsub.client.flows.gets
 import pubsub.client.storage.store
+import pubsub.client.table_view
 import pubsub.protocol.topic_settings
 import pubsub.proxy.assignments
 import pubsub.proxy.routing_table
@@ -88,6 +89,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.proxy.traffic, "_send", Router.send),
             (pubsub.proxy.traffic, "_get", Router.get),
             (pubsub.client.storage.store, "CHECKPOINT_PAGES", 80),
+            (pubsub.client.table_view, "PAGE_RECORDS", 5),
             (pubsub.client.core.chain, "SINGLY_SECONDS", 1.0),
             (pubsub.client.flows.gets, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),

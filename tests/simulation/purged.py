@@ -86,10 +86,16 @@ def judge_shown(history: History, fate: Fate, topic: str, bodies: set[str]) -> N
 
 def read_all(topic: Topic, state: State) -> tuple[set[str], list[str]]:
     """Return the bodies that a new reader of a topic's begin gets, and the ranges that it is told are lost."""
+    bodies, losses = read_list(topic, state)
+    return set(bodies), losses
+
+
+def read_list(topic: Topic, state: State) -> tuple[list[str], list[str]]:
+    """Return the same with each body as often as it comes, in order."""
     cursor = cursor_at(topic, EARLIEST, 0, 0, state.reader)
     assert cursor is not None
     spans = cursor.backlog
-    bodies: set[str] = set()
+    bodies: list[str] = []
     losses: list[str] = []
     while True:
         answer = collect(topic, spans, state.reader, state.publishers.names, 50, 100_000)
@@ -100,7 +106,7 @@ def read_all(topic: Topic, state: State) -> tuple[set[str], list[str]]:
             losses.append(f"{answer.first} to {answer.last}")
         if answer.outcome is not Outcome.SUCCESS:
             return bodies, losses
-        bodies |= {bytes(body).decode() for body in Records(answer.body).bodies()}
+        bodies += [bytes(body).decode() for body in Records(answer.body).bodies()]
         rest = topic.reading(type(cursor)(0, cursor.acknowledged, spans), answer.last)
         assert rest is not None
         spans = rest

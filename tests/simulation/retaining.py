@@ -18,6 +18,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
+from pubsub.errors import StoreDamaged
+from pubsub.protocol.batch import decode_batch
 from pubsub.protocol.topic_defaults import TopicDefault, digest
 from pubsub.protocol.topic_settings import Amount
 from pubsub.server.requests.gets import Gets
@@ -117,8 +119,15 @@ def expiring(history: History) -> Iterator[None]:
         for old, new in zip(spans, left, strict=True):
             if old.low == new.low:
                 continue
-            history.expired[name, topic.name] += new.low - old.low
             log = topic.logs[old.log]
+            with contextlib.suppress(StoreDamaged):
+                for batch in self._state.reader.batches(log.number, old.low, new.low):
+                    bodies = decode_batch(batch.body) if batch.body is not None else []
+                    history.expired |= {
+                        (name, topic.name, bytes(body).decode())
+                        for place, body in enumerate(bodies, batch.offset)
+                        if old.low <= place < new.low
+                    }
             for offset, _, stamp, _ in self._state.reader.stamps(log.number, old.low, 1000):
                 if offset < new.low and stamp > oldest:
                     history.violate(f"{log.id}.{offset} of {topic.name} is left out as too old for {name}, and is not")

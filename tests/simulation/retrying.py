@@ -76,6 +76,8 @@ class Retries:
         self._random = Random(f"{self.world.fate.retries} {self.program.name}")
         if self.on:
             self.hold = self._random.choice(("all", "key", "key", "none"))
+        self.redrives = self.on and not (self.world.fate.letters and self._random.random() < 0.6)
+        """Whether dead letters are handed over again; otherwise all of them stay in the table."""
 
     @property
     def on(self) -> bool:
@@ -83,7 +85,7 @@ class Retries:
 
     def begin(self) -> None:
         """The process has started."""
-        if self.on:
+        if self.redrives:
             self.program.node.later(0.4, self._redrive)
 
     def lost_power(self) -> None:
@@ -128,6 +130,8 @@ class Retries:
             raise Later(seconds)
         if chance < 0.2:
             self.program.history.counters["messages rejected"] += 1
+            if self.world.fate.letters and self._random.random() < 0.2:  # In the commit of the dead letter, mostly.
+                self.program.node.host.disk.kill_in = self._random.randrange(8)
             raise Reject("on purpose")
 
     def fails(self, topic: str, body: str) -> None:

@@ -24,10 +24,13 @@ from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
+from tests.simulation.lettering import watched_letters
 from tests.simulation.limiting import limiting, watched_limits
 from tests.simulation.limits import scarce, small
 from tests.simulation.looking import watched_starts
+from tests.simulation.mixtures import mixing
 from tests.simulation.nodes import ServerNode
+from tests.simulation.pacing import paced
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
@@ -76,6 +79,7 @@ DRAWN_APART = (
     limiting,
     deleting,
     creating,
+    mixing,
 )
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
@@ -126,6 +130,8 @@ class Simulation:
             expiring(cast.history),
             watched_starts(cast.history),
             watched_limits(cast.history),
+            watched_letters(cast.letters),
+            paced(world, cast.history),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -179,7 +185,7 @@ class Simulation:
         for task in cast.tasks:
             task.finishing = True
         others = *cast.purgers, *cast.deleters, *cast.creators, *cast.seekers, *cast.lookers, *cast.families
-        for party in (*cast.talkers, *cast.configurers, *others):
+        for party in (*cast.talkers, *cast.configurers, *others, *cast.tables):
             party.finishing = True
 
     def _settle(self) -> str:

@@ -105,6 +105,12 @@ class Compaction:
         if self._pass is not None and self._pass.topic.name == name:
             self._end()
 
+    def trimmed(self, topic: Topic, log: str, now: float) -> None:
+        """Begin the pass of a topic anew if a trim has removed a log: the pass would look for it."""
+        if log not in topic.logs and self._pass is not None and self._pass.topic is topic:
+            self._due.hasten(topic.name, now + LOOK_SECONDS)
+            self._end()
+
     def pause(self, until: float) -> None:
         """Wait before the next round, because the loop was undone. The topic of the pass is another object now."""
         self._next_at = max(self._next_at, until)

@@ -356,8 +356,7 @@ class Retention:
         return [BodiesDropped(log.number, low, high), LogTrimmed(log.number, log.low, log.end, log.total)]
 
     def _trim(self, now: float) -> list[Change]:
-        batches = max(PIECE_BATCHES_MIN, 2 * self._new_batches)
-        size = max(PIECE_BYTES_MIN, 2 * self._new_bytes)
+        batches, size = max(PIECE_BATCHES_MIN, 2 * self._new_batches), max(PIECE_BYTES_MIN, 2 * self._new_bytes)
         out: list[Change] = []
         while self._allowed and batches > 0 and size > 0:
             name, log_id, allowed = self._allowed[0]
@@ -372,6 +371,7 @@ class Retention:
                     low, taken, freed = _piece(self._state.reader, log, place, batches, size)
                     batches, size = batches - taken, size - freed
                     out += self._trimmed(topic, log, low)
+                    self.compaction.trimmed(topic, log_id, now)
             except StoreDamaged:
                 self._state.found_damaged(topic)
                 self._allowed.popleft()

@@ -17,6 +17,8 @@ class Records:
         self.program, self.taking, self.history = program, taking, program.history
         self._letters: dict[str, set[str]] = {}
         """Bodies of dead letters, by topic."""
+        self.letters: set[str] = set()
+        """Bodies of all dead letters in the client's table."""
         self.handled: list[tuple[str, str]] = []
         """Topic and body of all handled messages, in order."""
         self._aside: list[Seen] = []
@@ -57,6 +59,7 @@ class Records:
 
     def _add_letters(self, topic: str, texts: list[str], handled: set[str]) -> None:
         """Where a dead letter stands between the others is not recorded; that it came, and once, is."""
+        self.letters |= set(texts)
         for text in texts:
             if text in handled:
                 self.history.violate(f"{self.program.name} recorded {text} and has it among the dead letters")

@@ -19,6 +19,7 @@ from tests.simulation.breakages import (
     groups,
     limits,
     messenger,
+    mixed,
     moves,
     ownership,
     pairs,
@@ -58,6 +59,7 @@ ROOMS = (
     family,
     deletions,
     limits,
+    mixed,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
