@@ -71,6 +71,9 @@ def bench(
     retention: Annotated[
         bool, typer.Option("--retention", help="Measure kept messages that go, and topics with settings, instead.")
     ] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Measure old records taken from the begin, beside waiting ones, instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside the limits of the machine itself.
@@ -86,6 +89,9 @@ def bench(
         return
     if retention:
         _measure_retention(secs, reps, directory, as_json)
+        return
+    if replay:
+        _measure_replay(secs, reps, directory, as_json)
         return
     numbers = read_sizes(sizes)
     _check(against, spark, with_keys, with_standby, over_http)
@@ -129,6 +135,14 @@ def _measure_retention(secs: float, reps: int, directory: Path | None, as_json: 
         with directory_in(directory) as place:
             runs.append(measure(place / f"run{rep}", min(1.0, secs)))
     show(runs, as_json=as_json)
+
+
+def _measure_replay(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
+    """Measure a million records from a second on; less makes them fewer."""
+    from benchmarks.replay import measure, show
+
+    with directory_in(directory) as place:
+        show(measure(place, min(1.0, secs), reps), as_json=as_json)
 
 
 def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_http: bool) -> None:

@@ -226,6 +226,8 @@ class ProxyPatterns:
 
     def tick(self, now: float) -> None:
         """Answer the questions that have waited long enough."""
+        if not self._waiting:
+            return
         for key, one in [(key, one) for key, one in self._waiting.items() if one.until <= now]:
             del self._waiting[key]
             self._send(key[0], one.prefix, one.message, self._list(one.message))
@@ -233,4 +235,4 @@ class ProxyPatterns:
     @property
     def deadline(self) -> float:
         """The monotonic time of the next call of `tick`."""
-        return min((one.until for one in self._waiting.values()), default=float("inf"))
+        return min(one.until for one in self._waiting.values()) if self._waiting else float("inf")

@@ -294,6 +294,31 @@ def test_a_row_that_waits_at_both_sides_of_a_split_is_delivered_once(pair: Pair)
     assert take(other, "bob") == [b"later"]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_rows_that_all_wait_at_both_sides_go_in_pieces_after_the_merge(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    monkeypatch.setattr(delays, "PIECE_ROWS", 1)
+    one, other = pair["s1"], pair["s2"]
+    for server in (one, other):
+        server.subscribe("bob", "t", 5)
+        for number in range(1, 6):
+            put(server, 60, number, number - 1, b"%d" % number)
+    pair.merge("s1", "s2")
+    while not other.core.state.counters["topics_merged"]:
+        pair.turn()
+    assert waiting(other) == 5
+    assert stored(other) > 5
+    if killed:
+        other.restart()
+    pair.turns()
+    assert (waiting(other), stored(other)) == (5, 5)
+    assert other.store.db.execute("select count(*) from shelf").get == 0
+    for _ in range(6):
+        other.sleep(12)
+    assert take(other, "bob") == [b"1", b"2", b"3", b"4", b"5"]
+
+
 @pytest.mark.parametrize("giver", ["s1", "s2"])
 def test_a_row_that_one_side_has_delivered_goes_at_the_other(pair: Pair, giver: str) -> None:
     one, other = pair["s1"], pair["s2"]

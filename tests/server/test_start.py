@@ -17,6 +17,7 @@ from pubsub.protocol import Get, Outcome, Position, Status, Subscribe
 from pubsub.protocol.names import Start
 from pubsub.protocol.transfers import Owners
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delivery import Tally
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.topic import Log, Topic
@@ -43,6 +44,16 @@ class Stamps:
     def rows_before(self, log: int, low: int, high: int, rows: int) -> list[tuple[int, int, int, int, int, int]]:
         offsets = range(min(high - 1, self.last), low - 1, -1)
         return [(offset, 1, 1, offset, 100 * offset, 0) for offset in offsets][:rows]
+
+    def stamps(self, log: int, offset: int, rows: int) -> list[tuple[int, int, int, int]]:
+        return [(at, 1, 100 * at, 0) for at in range(offset, self.last + 1)][:rows]
+
+    def tally(self, log: int, low: int, high: int, rows: int) -> Tally | None:
+        found = self.rows_before(log, low, high, rows)
+        if not found:
+            return None
+        first, stop = found[-1][0], found[0][0] + 1
+        return Tally(len(found), len(found), first, stop, 100 * first, 100 * stop - 100, 0, [(1, first, stop - 1)])
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         return None if self.last < low else (min(offset, self.last), 1, 100 * min(offset, self.last), 0)

@@ -336,8 +336,8 @@ class Chain:
         """Return the time at which `tick` has work."""
         if self.until == float("-inf"):
             return None
-        times = [self.until] if self.deadline is None else [self.until, self.deadline]
-        return min([*times, self._throttled_until] if self._throttled_until != float("-inf") else times)
+        due = self.until if self.deadline is None else min(self.until, self.deadline)
+        return due if self._throttled_until == float("-inf") else min(due, self._throttled_until)
 
     def unchain(self) -> Row | None:
         """Return the oldest row, to begin the chain anew after its log was given up; `unchained` follows the commit.

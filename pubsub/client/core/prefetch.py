@@ -61,11 +61,13 @@ class Prefetch:
 
     Attributes:
         records, size: number of records here, and their bytes.
+        headed: True if a record with headers ever came.
     """
 
     def __init__(self) -> None:
         self._items: deque[RunSlice | Loss] = deque()
         self.records = self.size = 0
+        self.headed = False
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -84,6 +86,7 @@ class Prefetch:
         """
         for run in records.runs:
             self._items.append(RunSlice(run, records.data, 0, len(run.ends), doubtful, replay))
+            self.headed = self.headed or bool(run.headers)
         self.records += records.count
         self.size += records.size
 

@@ -330,7 +330,7 @@ class Subscription:
         Duplicates are left out, and so are records with a time to live that has ended at `wall` (seconds since 1970).
         """
         taking = self.prefetch.take(records_max, self.cursor.taken)
-        if isinstance(taking, Taking):
+        if self.prefetch.headed and isinstance(taking, Taking):
             taking.pass_expired(wall)
         return taking
 

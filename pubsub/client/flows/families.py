@@ -23,7 +23,7 @@ from pubsub.protocol.patterns import check_pattern, is_pattern
 
 def stands_for_several(session: Session, name: str) -> bool:
     """Return whether a name is a pattern. An old topic with such a name, once subscribed to, stays a topic."""
-    return isinstance(name, str) and is_pattern(name) and name not in session.core.subscriptions
+    return isinstance(name, str) and name not in session.core.subscriptions and is_pattern(name)
 
 
 def _stamp_of(start: Start | None) -> int:
@@ -143,8 +143,14 @@ class FamilyGets(Gets):
         self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None, started: float | None = None
     ) -> Flow[Subscription | None]:
         """Wait until there is something to take on a topic, or on one that matches a pattern."""
-        if also is not None or not stands_for_several(self.session, topic):
-            return (yield from super().available(topic, timeout, also, started))
+        known = isinstance(topic, str) and topic in self.core.subscriptions
+        if known or also is not None or not stands_for_several(self.session, topic):
+            return super().available(topic, timeout, also, started)
+        return self._available_of_family(topic, timeout, started)
+
+    def _available_of_family(
+        self, topic: str, timeout: float | None, started: float | None
+    ) -> Flow[Subscription | None]:
         began = self.session.now if started is None else started
         until = began + (self.session.settings.timeout_seconds if timeout is None else timeout)
         ready = yield from self.first_of((topic,), began, until, "")
@@ -163,9 +169,14 @@ class FamilyGets(Gets):
         Args:
             hold: as for `Waits.first_of`; "": the call takes only from the service.
         """
+        if not any(stands_for_several(self.session, topic) for topic in topics):
+            return super().first_of(topics, started, until, hold)
+        return self._first_of_families(topics, started, until, hold)
+
+    def _first_of_families(
+        self, topics: Sequence[str], started: float, until: float, hold: str
+    ) -> Flow[list[Subscription]]:
         session = self.session
-        if not any(stands_for_several(session, topic) for topic in topics):
-            return (yield from super().first_of(topics, started, until, hold))
         families = [self._family(topic) for topic in topics if stands_for_several(session, topic)]
         next_look = self._look() if hold else inf
         if (ready := self._ready_now(topics, hold)) is not None:

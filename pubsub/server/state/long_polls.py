@@ -134,9 +134,10 @@ class LongPolls:
 
     def tick(self, now: float) -> None:
         """Mark the topics as due on which a wait has expired, or of which the time has come."""
-        for topic in [topic for topic, at in self._later.items() if at <= now]:
-            del self._later[topic]
-            self._ready[topic] = None
+        if self._later:
+            for topic in [topic for topic, at in self._later.items() if at <= now]:
+                del self._later[topic]
+                self._ready[topic] = None
         while self._expiries and self._expiries[0][0] <= now:
             poll = self._find(heapq.heappop(self._expiries)[1])
             if poll is not None and poll.expires <= now:
@@ -146,7 +147,7 @@ class LongPolls:
         """Return the time at which `tick` has work, or minus infinity if `ready` has topics."""
         if self._ready:
             return float("-inf")
-        later = min(self._later.values(), default=float("inf"))
+        later = min(self._later.values()) if self._later else float("inf")
         return min(self._expiries[0][0], later) if self._expiries else later
 
     def has_ready(self) -> bool:

@@ -21,7 +21,7 @@ from pubsub.server.storage import delayed, repaired
 from pubsub.server.storage.staged import body_of, staged_body
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delayed import Waiting
-from pubsub.server.topic.delivery import Batch
+from pubsub.server.topic.delivery import Batch, Tally
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Maximum bytes of recent batches in memory."""
@@ -31,6 +31,13 @@ READ_BYTES_MAX: Final = 8 * 1024 * 1024
 
 PIECE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of bodies after which reading ahead stops."""
+
+_TALLY: Final = (
+    "select publisher, min(counter), max(counter + count) - 1, count(*), sum(count), min(key), max(key + count),"
+    " min(stamp), max(stamp), min(total) from (select key, count, publisher, counter, stamp, total from batch"
+    " where key >= ? and key < ? order by key desc limit ?) group by publisher"
+)
+_RECORDS: Final = "select sum(min(key + count, ?) - max(key, ?)) from batch where key >= ? and key < ?"
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
@@ -85,6 +92,8 @@ class Reader:
         self._read: OrderedDict[int, None] = OrderedDict()
         """Keys of the cached batches that were read from the table, in the order of reading."""
         self._read_bytes = 0
+        self._bare: dict[int, tuple[int, int]] = {}
+        """By log, offsets [low, high) in which no batch has its bytes. Such a batch never gets them back."""
         self.damaged.clear()
         with contextlib.suppress(apsw.Error):  # A new store has no table yet. Damage that is not known is found again.
             self.damaged.update(key for (key,) in self._db.execute("select key from quarantine"))
@@ -216,6 +225,34 @@ class Reader:
             )
         ]
 
+    def tally(self, log: int, low: int, high: int, rows: int) -> Tally | None:
+        """Count the last batches that begin in [low, high), at most `rows`; None if there are none."""
+        base = log << OFFSET_BITS
+        found = self._rows(_TALLY, (base | low, base | high, rows))
+        for row in found:
+            if set(map(type, row)) != _NUMBERS:
+                raise StoreDamaged(self._db.filename, "damaged: a row is not a valid batch")
+        if not found:
+            return None
+        counters, totals = [row[:3] for row in found], list(zip(*(row[3:] for row in found), strict=True))
+        many, records, first, stop, oldest, newest, total = totals
+        stop_at = max(stop) - base
+        return Tally(
+            sum(many), sum(records), min(first) - base, stop_at, min(oldest), max(newest), min(total), counters
+        )
+
+    def records(self, log: int, low: int, high: int) -> int:
+        """Return the number of records of a log with offsets in [low, high)."""
+        base = log << OFFSET_BITS
+        holding = self._holding(base, low)
+        bounds = base | high, base | low, base | low if holding is None else holding, base | high
+        number: Any = self._row(_RECORDS, bounds)[0]
+        if number is None:
+            return 0
+        if type(number) is not int or not 0 <= number <= high - low:
+            raise StoreDamaged(self._db.filename, "damaged: a row is not a valid batch")
+        return int(number)
+
     def log_state(self, log: str) -> LogState:
         ordered = "select state from log where name = ? order by state = ? limit 1"
         row = self._row(ordered, (log, LogState.INCOMING.stored))
@@ -244,13 +281,21 @@ class Reader:
     def first_with_body(self, log: int, low: int, high: int) -> int:
         """Return the offset of the first batch in [low, high) with its bytes, or with damaged ones; `high` for none."""
         base = log << OFFSET_BITS
+        known_low, known_high = self._bare.get(log, (0, 0))
+        known = known_low <= low < known_high
+        begin = known_high if known else low
         row = self._row(
             "select key from batch b where key >= ? and key < ? and (body is not null"
             " or exists (select 1 from published where published.key = b.key)) order by key limit 1",
-            (base | low, base | high),
+            (base | begin, base | high),
         )
         damaged = (key for key in self.damaged if base | low <= key < base | high)
-        return min([*(row or ()), *damaged], default=base | high) & _OFFSET
+        found: int | None = min([*(row or ()), *damaged], default=None)
+        if found is None:
+            return high
+        if found - base > low:
+            self._bare[log] = known_low if known else low, found - base
+        return found - base
 
     def total_before(self, log: int, offset: int) -> int | None:
         """Return the bytes of the log before the batch that contains `offset`; None if there is no such batch."""

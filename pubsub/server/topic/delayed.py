@@ -80,8 +80,11 @@ class Delayed:
 
     def take(self, its: Delayed) -> None:
         """Add rows that stay on their own shelves."""
-        for row in its.rows.values():
-            self.hold(row)
+        self.rows |= its.rows
+        self.size += its.size
+        self.records += its.records
+        self._order += its.rows.values()
+        heapq.heapify(self._order)
         self.shelves += its.shelves
 
     def first(self) -> Waiting | None:
@@ -103,11 +106,18 @@ def gone(
         mine, its: the rows of the two sides.
         last, its_last: the last counters of each side before the merge.
     """
-    ours = sorted(row for row in mine.rows.values() if row.last <= its_last.get(row.publisher, 0))
-    theirs = sorted(row for row in its.rows.values() if row.last <= last.get(row.publisher, 0))
-    return [row for row in ours if row.key not in its.rows], [
-        row for row in its.rows.values() if row.key in mine.rows
-    ] + [row for row in theirs if row.key not in mine.rows]
+    ours = [
+        row
+        for key, row in mine.rows.items()
+        if row.counter + row.records <= its_last.get(row.publisher, 0) + 1 and key not in its.rows
+    ]
+    both = [row for key, row in its.rows.items() if key in mine.rows]
+    theirs = [
+        row
+        for key, row in its.rows.items()
+        if row.counter + row.records <= last.get(row.publisher, 0) + 1 and key not in mine.rows
+    ]
+    return sorted(ours), both + sorted(theirs)
 
 
 def delayed_of(rows: Iterable[Waiting], shelves: tuple[int, ...] = ()) -> Delayed:

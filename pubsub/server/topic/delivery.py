@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from pubsub.base.limits import BATCH_RECORDS_MAX
@@ -62,6 +62,27 @@ class Batch:
     damaged: bool = False
 
 
+class Tally(NamedTuple):
+    """What is known of neighbouring batches without a look at each.
+
+    Attributes:
+        rows, records: the number of batches and of their records.
+        first, stop: the offset of the first record, and the one after the last record.
+        oldest, newest: timestamps (microseconds since 1970).
+        total: bytes of the log's batches before the first one.
+        counters: publishers (by number) with the first and the last counter of their records.
+    """
+
+    rows: int
+    records: int
+    first: int
+    stop: int
+    oldest: int
+    newest: int
+    total: int
+    counters: Sequence[tuple[int, int, int]]
+
+
 class BatchReader(Protocol):
     """The source of stored batches."""
 
@@ -91,6 +112,12 @@ class BatchReader(Protocol):
 
         The last batch comes first.
         """
+
+    def tally(self, log: int, low: int, high: int, rows: int) -> Tally | None:
+        """Count the last batches that begin in [low, high), at most `rows`; None if there are none."""
+
+    def records(self, log: int, low: int, high: int) -> int:
+        """Return the number of records of a log with offsets in [low, high)."""
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """Return (offset, count, stamp, total) of the last batch that begins in [low, offset]."""

@@ -3,40 +3,49 @@
 A span shows the records that neither its `watermark` nor its `since` leaves out. Offsets that no row holds are no
 records. Only the end of the open log may have records without rows: those of the present loop.
 
+`since` leaves out a prefix of the span, because timestamps rise with the offsets. So offsets count the records of a
+span without a watermark. A span with one is counted in pieces of many batches. Most pieces show all of their records or
+none, and the others are looked at batch by batch.
+
 The rules are those of docs/explanation/replay.md, I4; docs/explanation/replay.md, I11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pubsub.server.topic.compacted import removed, within
-from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.delivery import BatchReader, Tally
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 ROWS: Final = 1_024
-"""Most rows read at once; the first look reads fewer."""
+"""Most rows in one piece; the first piece has fewer."""
 
-ROWS_MAX: Final = 100_000
-"""Most rows read for one start, or for one range of which the records are counted."""
+ROWS_MAX: Final = 20_000
+"""Most rows of spans with watermarks that are read for one start, or for one range of which the records are counted.
+
+They take about 10 ms of the loop."""
 
 
 class Shown(NamedTuple):
-    """The shown records of one batch: offsets [first, stop) in the span with this index.
+    """Shown records: some of one batch, or all of several neighbouring batches.
 
     Attributes:
-        stamp: timestamp of the batch; None if it is not stored yet.
-        total: bytes of the log's batches before the batch.
+        first, stop: their offsets are in [first, stop).
+        records: their number.
+        oldest, newest: timestamps.
+        size: bytes of the batches.
     """
 
-    span: int
     first: int
     stop: int
-    stamp: int | None
-    total: int
+    records: int
+    oldest: int
+    newest: int
+    size: int
 
 
 @dataclass(slots=True)
@@ -46,41 +55,63 @@ class Budget:
     left: int = ROWS_MAX
 
 
-def backwards(topic: Topic, spans: Sequence[Span], reader: BatchReader, budget: Budget) -> Iterator[Shown]:
-    """Yield the shown records of each batch, the last one first, until the budget is spent.
+def backwards(topic: Topic, span: Span, log: Log, reader: BatchReader, budget: Budget) -> Iterator[Shown]:
+    """Yield the shown records of a closed span, the last ones first, until the budget is spent.
 
     Raises:
         StoreDamaged: a row cannot be read.
     """
-    many = 16
-    for index in range(len(spans) - 1, -1, -1):
-        span = spans[index]
-        log = topic.logs.get(span.log)
-        if log is None:
-            continue
-        place = stop_of(log, span)
-        if span.high is None and not log.unknown:
-            newest = reader.newest(log.number, log.low, log.end - 1)
-            stored = max(span.low, log.low if newest is None else newest[0] + newest[1])
-            if stored < place:
-                yield Shown(index, stored, place, None, log.total)
-                place = stored
-        watermark = topic.watermarks.get(span.watermark, {})
-        while place > span.low and budget.left > 0:
-            rows = reader.rows_before(log.number, log.low, place, min(many, budget.left))
-            budget.left -= len(rows)
-            many = min(4 * many, ROWS)
-            for offset, count, publisher, counter, stamp, total in rows:
-                # Counters rise with the offsets, so the records left out are at the front of the batch.
-                first = max(span.low, offset, offset + watermark.get(publisher, 0) - counter + 1)
-                stop = min(place, offset + count)
-                if first < stop and stamp > span.since:
-                    yield Shown(index, first, stop, stamp, total)
-                place = min(place, offset)
-            if not rows:
-                break
-        if budget.left <= 0:
+    watermark = topic.watermarks.get(span.watermark, {})
+    place, many = stop_of(log, span), 16
+    following = _total(log, place, reader)
+    while place > span.low and budget.left > 0:
+        piece = reader.tally(log.number, log.low, place, min(many, budget.left))
+        if piece is None:
             return
+        budget.left -= piece.rows
+        many = min(4 * many, ROWS)
+        inside = span.low <= piece.first and piece.stop <= place
+        shows = _shows(piece, watermark, span.since) if inside else None
+        if shows is None:
+            yield from _each(span, log, watermark, reader, place, piece.rows)
+        elif shows:
+            size = following - piece.total
+            yield Shown(piece.first, piece.stop, piece.records, piece.oldest, piece.newest, size)
+        place, following = min(place, piece.first), piece.total
+
+
+def batches(topic: Topic, span: Span, log: Log, reader: BatchReader, piece: Shown) -> Iterator[Shown]:
+    """Yield the shown records of each batch of a piece, the last one first."""
+    watermark = topic.watermarks.get(span.watermark, {})
+    low = span.from_offset(piece.first)
+    yield from _each(low, log, watermark, reader, piece.stop, ROWS)
+
+
+def _shows(piece: Tally, watermark: Mapping[int, int], since: int) -> bool | None:
+    """Return True if a span shows all records of a piece, False if it shows none, None if it may show a part."""
+    if piece.newest <= since:
+        return False
+    known = [(first > counter, last <= counter)
+             for publisher, first, last in piece.counters for counter in (watermark.get(publisher, 0),)]  # fmt: skip
+    if all(left_out for _, left_out in known):
+        return False
+    return True if piece.oldest > since and all(shown for shown, _ in known) else None
+
+
+def _each(
+    span: Span, log: Log, watermark: Mapping[int, int], reader: BatchReader, place: int, many: int
+) -> Iterator[Shown]:
+    """Yield the shown records of each of up to `many` batches before a place, the last one first."""
+    following = _total(log, place, reader)
+    for offset, count, publisher, counter, stamp, total in reader.rows_before(log.number, log.low, place, many):
+        if place <= span.low:
+            return
+        # Counters rise with the offsets, so the records left out are at the front of the batch.
+        first = max(span.low, offset, offset + watermark.get(publisher, 0) - counter + 1)
+        stop = min(place, offset + count)
+        if first < stop and stamp > span.since:
+            yield Shown(first, stop, stop - first, stamp, stamp, max(0, following - total))
+        place, following = min(place, offset), total
 
 
 def stop_of(log: Log, span: Span) -> int:
@@ -142,12 +173,11 @@ def times(topic: Topic, spans: Sequence[Span], reader: BatchReader) -> Times:
 
 
 def _count(topic: Topic, span: Span, log: Log, reader: BatchReader, budget: Budget, found: Times) -> None:
-    """Count what a span with a watermark shows, batch by batch."""
-    for one in backwards(topic, [span], reader, budget):
-        assert one.stamp is not None  # Such a span is closed.
-        found.saw(one.stamp, one.stamp)
-        found.records += one.stop - one.first
-        found.bytes += _total(log, one.stop, reader) - one.total
+    """Count what a span with a watermark shows."""
+    for one in backwards(topic, span, log, reader, budget):
+        found.saw(one.oldest, one.newest)
+        found.records += one.records
+        found.bytes += one.size
     found.exact &= budget.left > 0
 
 

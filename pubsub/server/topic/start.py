@@ -26,10 +26,10 @@ from pubsub.protocol.names import EARLIEST, LATEST, Position, Start, last_record
 from pubsub.protocol.topic_settings import NONE
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader, first_with_body
+from pubsub.server.topic.last import last
 from pubsub.server.topic.places import begun
 from pubsub.server.topic.purged import hidden_below
 from pubsub.server.topic.ranges import start_of
-from pubsub.server.topic.shown import Budget, backwards
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.topic import Topic
 
@@ -97,16 +97,11 @@ def begun_all(topic: Topic, spans: Iterable[Span], since: int, reader: BatchRead
 
 def _at_last(topic: Topic, records: int, stamp: int, skew: int, reader: BatchReader) -> Cursor:
     spans = with_bodies(topic, topic.history, reader)
-    left, first = records, None
-    for first in backwards(topic, spans, reader, Budget()):
-        left -= first.stop - first.first
-        if left <= 0:
-            break
-    if first is None:
+    place = last(topic, spans, reader, records)
+    if place is None:
         return _at_end(topic, stamp, skew)
-    since = stamp - skew if first.stamp is None else min(first.stamp - 1, stamp - skew)
-    place = first.first + max(0, -left)
-    return _cursor((spans[first.span].from_offset(place), *spans[first.span + 1 :]), max(0, since))
+    since = stamp - skew if place.stamp is None else min(place.stamp - 1, stamp - skew)
+    return _cursor((spans[place.span].from_offset(place.offset), *spans[place.span + 1 :]), max(0, since))
 
 
 def with_bodies(topic: Topic, spans: Iterable[Span], reader: BatchReader, *, but: str = "") -> tuple[Span, ...]:

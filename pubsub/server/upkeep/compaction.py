@@ -145,7 +145,7 @@ class Compaction:
         """Begin a pass, ask for its next round, or carry out the round that was allowed."""
         if now < self._next_at or self._asked:
             return []
-        if self._pass is None and not self._begin(now):
+        if self._pass is None and not (self._due and self._begin(now)):
             return []
         assert self._pass is not None
         name = self._pass.topic.name

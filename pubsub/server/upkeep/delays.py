@@ -126,7 +126,7 @@ class Delays:
 
     def tick(self, now: float) -> list[c.Change]:
         """Ask about the topics with due rows, and delete a piece of the rows without a topic."""
-        if now < self._paused_until:
+        if now < self._paused_until or not (self._due or self._discarded):
             return []
         for name in self._due.take(now, TOPICS_MAX):
             topic = self._state.topics.get(name)
@@ -228,6 +228,9 @@ class Delays:
         rows = self._state.uncommitted.rows
         for row in mine_gone:
             _release(topic, row)
+        if len(its_gone) == len(its):
+            self.discard(its.shelves)  # In pieces, in later loops.
+            its_gone, its = [], Delayed()
         for row in its_gone:
             its.drop(row)
         rows += [c.DelayedGone(row.shelf, row.due, row.publisher, row.counter) for row in (*mine_gone, *its_gone)]

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 import pubsub.server.requests.subscriptions
-import pubsub.server.topic.shown
 import pubsub.server.topic.start
 from pubsub.client.core.cursor import Cursor as ClientCursor
 from pubsub.client.core.prefetch import Prefetch
@@ -102,12 +101,12 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("the last N are offsets")
 def _(stack: contextlib.ExitStack) -> None:
-    shown = pubsub.server.topic.shown.backwards
+    original = START.last
 
-    def offsets(topic: Any, spans: Any, reader: Any, budget: Any) -> Any:
-        yield from shown(topic, [replace(span, watermark=0, since=0) for span in spans], reader, budget)
+    def offsets(topic: Any, spans: Any, reader: Any, records: int) -> Any:
+        return original(topic, [replace(span, watermark=0, since=0) for span in spans], reader, records)
 
-    substitute(stack, START, "backwards", offsets)
+    substitute(stack, START, "last", offsets)
 
 
 @breakage("a history has one token for ever")
