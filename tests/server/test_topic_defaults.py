@@ -51,11 +51,11 @@ def test_a_topic_tells_the_pattern_that_its_values_are_from(tmp_path: Path) -> N
     assert (facts["keep"], facts["drop"], facts["own"]) == (
         ["90d"],
         ["30d"],
-        {"keep": [""], "drop": ["30d"], "expire": [""], "rate": [""], "bytes": [""]},
+        {"keep": [""], "drop": ["30d"], "expire": [""], "rate": [""], "bytes": [""], "tombstones": [""]},
     )
     topic = reported(stage, "audit.a")["topics"]["audit.a"]
     default = dict.fromkeys(("keep", "expire", "rate", "bytes"), "default audit.>")
-    assert topic["settings_from"] == {**default, "drop": "topic"}
+    assert topic["settings_from"] == {**default, "drop": "topic", "tombstones": "built-in"}
     assert (topic["keep"], topic["keep_seconds"]) == ("90d", 90 * DAY)
     stage.close()
 
@@ -99,6 +99,22 @@ def test_nothing_goes_by_a_default_while_another_server_has_other_defaults(tmp_p
     stage.sleep(100)
     assert stored(stage) == 0
     assert not reported(stage, "t")["topics"]["t"]["not_let_go"]
+    stage.close()
+
+
+def test_the_limit_on_history_takes_no_body_by_a_default_while_another_server_has_other_defaults(
+    tmp_path: Path,
+) -> None:
+    stage = begun(tmp_path, history_bytes_max=300)
+    stage.others, stage.other_defaults = "s2", "s2"
+    for counter in range(1, 21):
+        stage.put("t", counter, [b"x" * 88])
+    stage.sleep(80)
+    assert test_retention.sizes(stage) == [100] * 20
+    assert stage.core.state.counters["held_by_other_defaults"]
+    configure(stage, keep="none", drop="never")
+    stage.sleep(80)
+    assert test_retention.sizes(stage) == [0] * 17 + [100] * 3, "the topic's own settings need no default"
     stage.close()
 
 

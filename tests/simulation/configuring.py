@@ -1,7 +1,8 @@
 """Operators that change settings of topics in a run, and the judgement on the settings and on the records that went.
 
     1   a change that was answered is in force in the end, or the settings in force were made from it
-    2   a batch goes only if every answered change lets it go that no later one has replaced, in the knowledge of it
+    2   a batch goes only if every answered change lets it go that no later one has replaced, in the knowledge of it;
+        beyond the limit for consumed bytes a holder goes by the changes that it has (docs/explanation/retention.md, T5)
     3   a topic that is only ever told to keep all has each acknowledged message put since, readable from the begin
     4   no new reader of a topic's begin is told of a loss
     5   a subscriber loses messages by `drop` only, is told of it, and only messages that are old enough
@@ -33,7 +34,7 @@ from pubsub.server.upkeep.retention import Retention
 from tests.simulation.history import ACKED, History
 from tests.simulation.limiting import quota
 from tests.simulation.purged import judge_shown, read_all
-from tests.simulation.retaining import Retaining, in_force
+from tests.simulation.retaining import Retaining, in_force, stored
 from tests.simulation.tasks import Task
 from tests.simulation.world import Host, World
 
@@ -99,6 +100,10 @@ class Configured:
     """What servers held, in runs with defaults or wrong clocks."""
     allowed: dict[tuple[int, str], float] = field(default_factory=dict)
     """When the question was asked that allows a server to let go of a topic's batches."""
+    warned: dict[tuple[int, str], bool] = field(default_factory=dict)
+    """By server and topic, True if the last decided question named servers with other defaults."""
+    beyond_limit: set[str] = field(default_factory=set)
+    """The messages of batches that went by the limit for consumed bytes, for which another holder may have settings."""
 
     def row(self, settings: Settings) -> None:
         """Settings are in force at some server."""
@@ -204,6 +209,7 @@ def watched(known: Configured) -> Iterator[None]:
         return ask(sole_owner, name, operation, *more)
 
     def seen_decided(retention: Retention, asked: Trimming, sole_owner: bool, at: float) -> None:
+        known.warned[id(retention), asked.topic] = bool(asked.others_with_other_defaults)
         if sole_owner:
             known.allowed[id(retention), asked.topic] = known.asked_at[id(asked)][1]
         decided(retention, asked, sole_owner, at)
@@ -230,7 +236,9 @@ def watched(known: Configured) -> Iterator[None]:
         rows = strip(retention)
         for row in rows:
             if isinstance(row, BodiesDropped) and topic is not None and log is not None:
-                _check(known, retention, topic, log, row.low, row.high, now, dropped=drops)
+                _check(known, retention, topic, log, row.low, row.high, now, dropped=drops, limit=not drops)
+                if not drops:
+                    known.beyond_limit |= stored(retention._state.reader, log, row.low, row.high)
         return rows
 
     with contextlib.ExitStack() as stack:
@@ -244,13 +252,19 @@ def watched(known: Configured) -> Iterator[None]:
 
 
 def _check(
-    known: Configured, retention: Retention, topic: Topic, log: Log, low: int, high: int, now: float, *, dropped: bool
-) -> None:
-    """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go."""
-    state = retention._state
-    if known.retaining is not None and not dropped and topic.name not in known.history.given_up:
+    known: Configured, retention: Retention, topic: Topic, log: Log, low: int, high: int, now: float,
+    *, dropped: bool, limit: bool = False,
+) -> None:  # fmt: skip
+    """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go.
+
+    Args:
+        limit: True if it goes by the limit for consumed bytes, though another server may hold the topic.
+    """
+    state, asked = retention._state, (id(retention), topic.name)
+    by_default = not dropped and (not limit or known.warned.get(asked, False))
+    if known.retaining is not None and by_default and topic.name not in known.history.given_up:
         _check_defaults(known, known.retaining, retention, topic, log, low, high)
-    changes = known.in_force(topic, known.allowed.get((id(retention), topic.name), float("inf")))
+    changes = known.in_force(topic, float("-inf") if limit else known.allowed.get(asked, float("inf")))
     if not changes or topic.name in known.history.given_up:  # The settings may have been given up with a holder.
         return
     stamp = state.stamps.reading(now)
@@ -369,5 +383,5 @@ def _judge_kept(known: Configured, server: Server, topic: Topic, history: Histor
     judge_shown(history, known.world.fate, topic.name, bodies)
     if all(change.keep == change.drop == EVER for change in changes):
         for put in history.states((ACKED,)):
-            if put.topic == topic.name and put.invoked > since and put.body not in bodies:
+            if put.topic == topic.name and put.invoked > since and put.body not in bodies | known.beyond_limit:
                 history.violate(f"{put.body} of {topic.name} is not there, though all is kept since {since:.3f}")

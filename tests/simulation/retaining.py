@@ -107,6 +107,16 @@ def often(retaining: Retaining | None) -> contextlib.AbstractContextManager[obje
     return contextlib.nullcontext() if retaining is None else mock.patch.object(upkeep, "ROUND_SECONDS", 0.3)
 
 
+def stored(reader: Any, log: Log, low: int, high: int) -> set[str]:
+    """Return the messages in [low, high) of a log; some of them if the store is damaged."""
+    out: set[str] = set()
+    with contextlib.suppress(StoreDamaged):
+        for batch in reader.batches(log.number, low, high):
+            bodies = decode_batch(batch.body) if batch.body is not None else []
+            out |= {bytes(body).decode() for place, body in enumerate(bodies, batch.offset) if low <= place < high}
+    return out
+
+
 @contextlib.contextmanager
 def expiring(history: History) -> Iterator[None]:
     """See which batches are left out as too old, and object to each that is not."""
@@ -121,14 +131,8 @@ def expiring(history: History) -> Iterator[None]:
                 continue
             history.left_out[name, topic.name] += new.low - old.low
             log = topic.logs[old.log]
-            with contextlib.suppress(StoreDamaged):
-                for batch in self._state.reader.batches(log.number, old.low, new.low):
-                    bodies = decode_batch(batch.body) if batch.body is not None else []
-                    history.expired |= {
-                        (name, topic.name, bytes(body).decode())
-                        for place, body in enumerate(bodies, batch.offset)
-                        if old.low <= place < new.low
-                    }
+            bodies = stored(self._state.reader, log, old.low, new.low)
+            history.expired |= {(name, topic.name, body) for body in bodies}
             for offset, _, stamp, _ in self._state.reader.stamps(log.number, old.low, 1000):
                 if offset < new.low and stamp > oldest:
                     history.violate(f"{log.id}.{offset} of {topic.name} is left out as too old for {name}, and is not")

@@ -33,7 +33,7 @@ from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 from tests.simulation.fate import Fate
 from tests.simulation.history import History, Reading
 from tests.simulation.nodes import ServerNode
-from tests.simulation.simulation import Simulation
+from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.tasks import Sink, Then
 from tests.simulation.world import World
 
@@ -414,3 +414,7 @@ def test_readers_learn_of_each_log_that_lost_messages_in_a_restored_store(since:
     assert history.losses == {"t1": losses}
     told = [history.tell("reader", "t1", f"{log}.1", 1) for log in (own, *since, "c" * 16)]
     assert told == [True] * losses + [False]
+
+
+def test_a_holder_that_never_learns_of_other_settings_goes_by_its_own_beyond_the_limit_for_consumed_bytes() -> None:
+    assert simulate(7311000112).violations == []

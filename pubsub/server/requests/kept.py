@@ -25,7 +25,7 @@ from typing import Any, Final
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_defaults import source
-from pubsub.protocol.topic_settings import OR
+from pubsub.protocol.topic_settings import OR, PATTERNED
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
 from pubsub.server.topic.compacted import within
@@ -43,8 +43,9 @@ def kept(state: State, topic: Topic, waits: Waiting) -> dict[str, Any]:
     settings = topic.in_force
     facts: dict[str, Any] = {_NAMES.get(name, name): OR.join(texts) for name, texts in settings.texts.items()}
     facts |= state.quotas.facts(topic)
+    match = topic.policy.default.match
     facts["settings_from"] = {
-        name: source(texts, topic.policy.default.match) for name, texts in topic.settings.texts.items()
+        name: source(texts, match if name in PATTERNED else "") for name, texts in topic.settings.texts.items()
     }
     if settings is BUILT_IN:
         nothing = dict.fromkeys(("keep_seconds", "kept_bytes", "oldest_stored_seconds"))

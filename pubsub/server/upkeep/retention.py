@@ -298,7 +298,7 @@ class Retention:
         if known and topic and not self._patterns.prepare(topic, asked.denied, asked.informed, sole_owner):
             self._due.hasten(name, now + ROUND_SECONDS)
             return
-        if sole_owner and known and others:
+        if known and others:
             self._state.counters["held_by_other_defaults"] += 1
             self._due.hasten(name, now + ROUND_SECONDS)
             return
