@@ -237,8 +237,9 @@ def watched(known: Configured) -> Iterator[None]:
         for row in rows:
             if isinstance(row, BodiesDropped) and topic is not None and log is not None:
                 _check(known, retention, topic, log, row.low, row.high, now, dropped=drops, limit=not drops)
-                if not drops:
-                    known.beyond_limit |= stored(retention._state.reader, log, row.low, row.high)
+                gone = stored(retention._state.reader, log, row.low, row.high)
+                known.history.bare |= {(log.id, offset): body for offset, body in gone.items()}
+                known.beyond_limit |= set() if drops else set(gone.values())
         return rows
 
     with contextlib.ExitStack() as stack:

@@ -182,8 +182,8 @@ class History:
         self.deletions: list[Deletion] = []
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
-        self.left_out: Counter[tuple[str, str]] = Counter()
-        """By subscription and topic, the number of offsets that servers left out as too old."""
+        self.bare: dict[tuple[str, int], str] = {}
+        """By log and offset, messages of batches that lost their bodies at some server by `drop` or a limit."""
         self.expired: set[tuple[str, str, str]] = set()
         """Subscription, topic and body of messages that servers left out as too old."""
         self.passed: set[tuple[str, str, str]] = set()
@@ -400,7 +400,7 @@ class History:
             if reading.purged and (beyond := self.purges.beyond(topic, without)):
                 without = beyond if len(without) <= reading.excused else without
                 self.violate(f"{client} on {topic} lost {without[0].body} to a purge that was asked before it was put")
-            if len(without) > reading.excused + self.left_out[client, topic]:
+            if len(without) > reading.excused:
                 for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
 

@@ -107,13 +107,13 @@ def often(retaining: Retaining | None) -> contextlib.AbstractContextManager[obje
     return contextlib.nullcontext() if retaining is None else mock.patch.object(upkeep, "ROUND_SECONDS", 0.3)
 
 
-def stored(reader: Any, log: Log, low: int, high: int) -> set[str]:
-    """Return the messages in [low, high) of a log; some of them if the store is damaged."""
-    out: set[str] = set()
+def stored(reader: Any, log: Log, low: int, high: int) -> dict[int, str]:
+    """Return by offset the messages in [low, high) of a log that have a body; some of them if the store is damaged."""
+    out: dict[int, str] = {}
     with contextlib.suppress(StoreDamaged):
         for batch in reader.batches(log.number, low, high):
             bodies = decode_batch(batch.body) if batch.body is not None else []
-            out |= {bytes(body).decode() for place, body in enumerate(bodies, batch.offset) if low <= place < high}
+            out |= {at: bytes(body).decode() for at, body in enumerate(bodies, batch.offset) if low <= at < high}
     return out
 
 
@@ -129,10 +129,10 @@ def expiring(history: History) -> Iterator[None]:
         for old, new in zip(spans, left, strict=True):
             if old.low == new.low:
                 continue
-            history.left_out[name, topic.name] += new.low - old.low
             log = topic.logs[old.log]
             bodies = stored(self._state.reader, log, old.low, new.low)
-            history.expired |= {(name, topic.name, body) for body in bodies}
+            bare = {at: body for (one, at), body in history.bare.items() if one == log.id and old.low <= at < new.low}
+            history.expired |= {(name, topic.name, body) for body in (bare | bodies).values()}
             for offset, _, stamp, _ in self._state.reader.stamps(log.number, old.low, 1000):
                 if offset < new.low and stamp > oldest:
                     history.violate(f"{log.id}.{offset} of {topic.name} is left out as too old for {name}, and is not")

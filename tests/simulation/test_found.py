@@ -418,3 +418,8 @@ def test_readers_learn_of_each_log_that_lost_messages_in_a_restored_store(since:
 
 def test_a_holder_that_never_learns_of_other_settings_goes_by_its_own_beyond_the_limit_for_consumed_bytes() -> None:
     assert simulate(7311000112).violations == []
+
+
+def test_a_dropped_message_that_is_too_old_for_delivery_is_reported_as_no_loss() -> None:
+    """`drop` took its body, and `expire` was set before its subscriber came."""
+    assert simulate(7312000144).violations == []
