@@ -135,6 +135,11 @@ class Configured:
         fate = self.world.fate
         return 2 * fate.skew + 3 * fate.heartbeat + 1.0
 
+    def loses_bodies(self, log: Log, gone: dict[int, str], *, limit: bool) -> None:
+        """Messages of a log, by offset, lose their bodies by `drop` or by the limit for consumed bytes."""
+        self.history.bare |= {(log.id, offset): body for offset, body in gone.items()}
+        self.beyond_limit |= set(gone.values()) if limit else set()
+
     def violate(self, text: str) -> None:
         if len(self.found) < 10:
             self.found.append(text)
@@ -237,9 +242,7 @@ def watched(known: Configured) -> Iterator[None]:
         for row in rows:
             if isinstance(row, BodiesDropped) and topic is not None and log is not None:
                 _check(known, retention, topic, log, row.low, row.high, now, dropped=drops, limit=not drops)
-                gone = stored(retention._state.reader, log, row.low, row.high)
-                known.history.bare |= {(log.id, offset): body for offset, body in gone.items()}
-                known.beyond_limit |= set() if drops else set(gone.values())
+                known.loses_bodies(log, stored(retention._state.reader, log, row.low, row.high), limit=not drops)
         return rows
 
     with contextlib.ExitStack() as stack:
