@@ -135,6 +135,12 @@ class Configured:
         fate = self.world.fate
         return 2 * fate.skew + 3 * fate.heartbeat + 1.0
 
+    def decided(self, key: tuple[int, str], asked: Trimming, sole_owner: bool) -> None:
+        """A server got its answer about a topic, its key."""
+        self.warned[key] = bool(asked.others_with_other_defaults)
+        if sole_owner:
+            self.allowed[key] = self.asked_at[id(asked)][1]
+
     def loses_bodies(self, log: Log, gone: dict[int, str], *, limit: bool) -> None:
         """Messages of a log, by offset, lose their bodies by `drop` or by the limit for consumed bytes."""
         self.history.bare |= {(log.id, offset): body for offset, body in gone.items()}
@@ -214,9 +220,7 @@ def watched(known: Configured) -> Iterator[None]:
         return ask(sole_owner, name, operation, *more)
 
     def seen_decided(retention: Retention, asked: Trimming, sole_owner: bool, at: float) -> None:
-        known.warned[id(retention), asked.topic] = bool(asked.others_with_other_defaults)
-        if sole_owner:
-            known.allowed[id(retention), asked.topic] = known.asked_at[id(asked)][1]
+        known.decided((id(retention), asked.topic), asked, sole_owner)
         decided(retention, asked, sole_owner, at)
 
     def seen_configure(topic: Topic, settings: Settings) -> None:
