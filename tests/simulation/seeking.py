@@ -99,7 +99,7 @@ class Seeker:
         self.left = world.random.choice((0, 0, 4))
         """Seeks to positions that follow when there are no faults any more, each of them drained."""
         self._pending: Seek | None = None
-        self._began = 0.0
+        self._drained = 0.0
         node.on_start = self._started
 
     def _started(self) -> None:
@@ -142,7 +142,7 @@ class Seeker:
             self.left, self.quiet = self.left - 1, False
             present = self.seeks[intent.replay]
             if present.answered is not None:
-                present.drained = self._began
+                present.drained = self._drained
             # The first records of each log have later records of other logs beside them.
             log = random.choice(sorted({position[0] for position, _, _ in self.known}))
             position, stamp, body = random.choice(sorted(one for one in self.known if one[0][0] == log)[:5])
@@ -153,6 +153,20 @@ class Seeker:
 
     def _holders(self) -> int:
         return sum(self.topic in server.core.state.topics for server in self.servers if server.alive)
+
+    def _has_all(self) -> bool:
+        """Return True if no server has anything left for it: the answer to a call without messages may be lost."""
+        intent = self._intent()
+        for server in self.servers:
+            if not server.alive:
+                return False
+            topic = server.core.state.topics.get(self.topic)
+            if topic is None:
+                continue
+            mine = topic.subscriptions.get(self.node.client)
+            if mine is None or mine.number < intent.number or topic.waiting(mine.cursor.backlog):
+                return False
+        return True
 
     def _drawn(self) -> Seek:
         random = self.world.random
@@ -201,14 +215,13 @@ class Seeker:
     def _process(self) -> None:
         random = self.world.random
         timeout = 0.6 if self.finishing else random.choice((0.0, 0.1, 1.0))
-        if self._holders() == 1:
-            self._began = self.world.now
         most, began = 50 if self.finishing else random.choice((1, 3, 20)), self.node.session.now
 
         def then(taken: Any, error: Exception | None) -> None:
             sub = self.node.session.core.subscriptions.get(self.topic)
             heard = sub is not None and sub.intent.settled and not sub.unconfirmed_since(began)
-            self.quiet = error is None and not taken and heard
+            self.quiet = error is None and not taken and heard and self._has_all()
+            self._drained = self.world.now
             self._sought(taken, error) if isinstance(error, StartGone) else self._done(taken, error)
 
         self.node.call(self.node.processing.process(self.topic, self._handle, timeout, most), then)
