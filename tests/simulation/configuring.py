@@ -99,6 +99,8 @@ class Configured:
     """What servers held, in runs with defaults or wrong clocks."""
     allowed: dict[tuple[int, str], float] = field(default_factory=dict)
     """When the question was asked that allows a server to let go of a topic's batches."""
+    limited: set[str] = field(default_factory=set)
+    """Topics of which a holder dropped bodies by the limit of the history, before it knew their settings."""
 
     def row(self, settings: Settings) -> None:
         """Settings are in force at some server."""
@@ -230,7 +232,7 @@ def watched(known: Configured) -> Iterator[None]:
         rows = strip(retention)
         for row in rows:
             if isinstance(row, BodiesDropped) and topic is not None and log is not None:
-                _check(known, retention, topic, log, row.low, row.high, now, dropped=drops)
+                _check(known, retention, topic, log, row.low, row.high, now, dropped=drops, limited=not drops)
         return rows
 
     with contextlib.ExitStack() as stack:
@@ -244,13 +246,29 @@ def watched(known: Configured) -> Iterator[None]:
 
 
 def _check(
-    known: Configured, retention: Retention, topic: Topic, log: Log, low: int, high: int, now: float, *, dropped: bool
+    known: Configured,
+    retention: Retention,
+    topic: Topic,
+    log: Log,
+    low: int,
+    high: int,
+    now: float,
+    *,
+    dropped: bool,
+    limited: bool = False,
 ) -> None:
-    """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go."""
+    """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go.
+
+    Args:
+        limited: the bodies go by the limit of the history, which asks no one; a holder goes by the settings it has.
+    """
     state = retention._state
     if known.retaining is not None and not dropped and topic.name not in known.history.given_up:
         _check_defaults(known, known.retaining, retention, topic, log, low, high)
-    changes = known.in_force(topic, known.allowed.get((id(retention), topic.name), float("inf")))
+    allowed = float("-inf") if limited else known.allowed.get((id(retention), topic.name), float("inf"))
+    changes = known.in_force(topic, allowed)
+    if limited and len(changes) < len(known.answered(topic.name)):
+        known.limited.add(topic.name)
     if not changes or topic.name in known.history.given_up:  # The settings may have been given up with a holder.
         return
     stamp = state.stamps.reading(now)
@@ -367,7 +385,7 @@ def _judge_kept(known: Configured, server: Server, topic: Topic, history: Histor
     since = min((change.answered_at for change in changes if change.answered), default=float("inf"))
     since = max(since, known.history.purges.last(topic.name, unread=False))
     judge_shown(history, known.world.fate, topic.name, bodies)
-    if all(change.keep == change.drop == EVER for change in changes):
+    if topic.name not in known.limited and all(change.keep == change.drop == EVER for change in changes):
         for put in history.states((ACKED,)):
             if put.topic == topic.name and put.invoked > since and put.body not in bodies:
                 history.violate(f"{put.body} of {topic.name} is not there, though all is kept since {since:.3f}")
