@@ -21,6 +21,9 @@ OLDEST_SECONDS_MAX: Final = 3600.0
 BACKLOG_SHARE_MAX: Final = 0.8
 """Share of a server's `backlog_bytes_max` above which the backlog of a topic is an alarm."""
 OVERDUE_SECONDS_MAX: Final = 30.0
+UNFINISHED_SECONDS_MAX: Final = 60.0
+"""Time without a server's confirmation of a deletion above which there is an alarm."""
+
 KEPT_SECONDS_MIN: Final = 3600.0
 """Age of the oldest stored message below which there is no alarm that a topic keeps more than its setting `keep`."""
 
@@ -56,6 +59,7 @@ def alarms(report: Facts) -> list[str]:
         *_kept(topics),
         *_superseded(topics),
         *_moves(report["moves"]),
+        *_deletions(report["proxies"]),
     ]
 
 
@@ -178,6 +182,22 @@ def _moves(moves: list[Facts]) -> Iterator[str]:
         way = f"transfer from {move['server']} to {move['other']}"
         yield f"topic {move['topic']}: {way}, {move['tries']:,} tries without an answer; check {move['other']}"
     yield from _more(silent, "have transfers without an answer")
+
+
+def _deletions(proxies: list[Facts]) -> Iterator[str]:
+    """Yield the deletions that a holder of the topic has not stored. Earlier releases do not report them."""
+    found: dict[tuple[str, str], float] = {}
+    for proxy in proxies:
+        for one in (proxy["report"] or {}).get("unfinished_deletions", ()):
+            key = one["topic"], one["server"]
+            found[key] = max(one["seconds"], found.get(key, 0.0))
+    late = sorted((-seconds, *key) for key, seconds in found.items() if seconds > UNFINISHED_SECONDS_MAX)
+    for seconds, topic, server in late[:TOPICS_MAX]:
+        yield (
+            f"topic {topic}: its deletion is unfinished for {words(-seconds)}, because server {server} has not stored"
+            f" it; start {server}, or if it is lost, run pubsub topic abandon {topic} --server {server}"
+        )
+    yield from _more(late, "have unfinished deletions")
 
 
 def _more(found: Sequence[object], what: str) -> Iterator[str]:

@@ -320,6 +320,7 @@ class ProxyCore:
             notices=[(now - said, text) for said, text in self.notices.recent],
             left_out=self.notices.left_out,
             registers=self.members.registers.rows,
+            unfinished=self.deletions.unfinished(now),
             witness=self.settings.witness,
             keys=self.keys() if self.keys is not None else None,
             insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",

@@ -13,7 +13,7 @@ the servers again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pubsub.base.clock import Stamps
 from pubsub.errors import DecodeError
@@ -32,6 +32,19 @@ WAITING_MAX: Final = 2_000
 
 TELL_SECONDS: Final = 1.0
 """Time after which a server that has not answered is told the deletions again."""
+
+
+class Unfinished(NamedTuple):
+    """A deletion that a holder of the topic has not confirmed.
+
+    Attributes:
+        server: its ID.
+        seconds: since this proxy knows both.
+    """
+
+    topic: str
+    server: str
+    seconds: float
 
 
 class ProxyDeletions:
@@ -132,10 +145,10 @@ class ProxyDeletions:
         """Handle the digest in a server's full announcement, "" from an earlier release: tell it all that is known."""
         server.deletions = digest
         if digest == self.known.digest:
-            server.lacks = frozenset()
+            server.lacks = {}
             self._answer_stored(now)
             return
-        server.lacks = frozenset(self.known.numbers)
+        server.lacks = {topic: server.lacks.get(topic, now) for topic in self.known.numbers}
         self._tell(server, now)
 
     def told(self, server: Server, message: Deleted, now: float) -> None:
@@ -144,10 +157,13 @@ class ProxyDeletions:
         self._admit(message.rows or (), now)
         stored = {row.topic: row.number for row in message.rows or ()}
         if message.digest == self.known.digest:
-            server.lacks = frozenset()
+            server.lacks = {}
         elif stored:
-            numbers = self.known.numbers
-            server.lacks = frozenset(topic for topic in numbers if stored.get(topic, 0) < numbers[topic])
+            server.lacks = {
+                topic: server.lacks.get(topic, now)
+                for topic, number in self.known.numbers.items()
+                if stored.get(topic, 0) < number
+            }
             self._tell_again(server, now)
         else:
             self._tell_again(server, now)
@@ -162,7 +178,7 @@ class ProxyDeletions:
             self._table.changes.deletions[row.topic] = row.number
         self._replies.counters["deletions_learned"] += len(changed)
         for server in self._table.servers.values():
-            server.lacks |= {row.topic for row in changed}
+            server.lacks.update((row.topic, now) for row in changed)
         for server in self._table.alive(now):
             self._tell(server, now, changed)
 
@@ -176,10 +192,14 @@ class ProxyDeletions:
             self._told_at[server.store] = now
             self._replies.deletions(server, self.known.digest, self.known.rows if rows is None else tuple(rows))
 
-    def unfinished(self) -> dict[str, list[str]]:
-        """Return by deleted name the servers, alive or not, that have not stored the deletion, as far as known."""
-        found: dict[str, list[str]] = {}
-        for server in self._table.servers.values():
-            for topic in server.lacks & server.topics.keys():
-                found.setdefault(topic, []).append(server.id)
-        return {topic: sorted(servers) for topic, servers in sorted(found.items())}
+    def unfinished(self, now: float) -> list[Unfinished]:
+        """Return the deletions that a holder of the topic, alive or not, has not confirmed, the oldest first.
+
+        After a start of the proxy a silent server counts only when it has announced itself.
+        """
+        found = [
+            Unfinished(topic, server.id, now - server.lacks[topic])
+            for server in self._table.servers.values()
+            for topic in server.lacks.keys() & server.topics.keys()
+        ]
+        return sorted(found, key=lambda one: (-one.seconds, one.topic, one.server))

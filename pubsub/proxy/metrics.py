@@ -52,6 +52,8 @@ def _gauges(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) ->
     yield Gauge(
         "topics_tentative", "Topics assigned to a server that has not announced them.", len(table.assignments.tentative)
     )
+    text = "Deleted topics of a server that has not stored the deletion."
+    yield Gauge("deletions_unfinished", text, len(core.deletions.unfinished(now)))
     yield Gauge("servers", "Servers in its table.", len(servers))
     yield Gauge("servers_alive", "Servers that are alive.", sum(one.alive(now) for one in servers))
     yield Gauge(

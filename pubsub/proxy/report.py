@@ -18,6 +18,8 @@
                 chosen one; REGISTERS_MAX at most
     abandoned   topic, log, server, store: logs that operators gave up, ABANDONED_MAX at most
     doubts      topic, servers: silent servers that may hold the topic without an announcement
+    unfinished_deletions  topic, server, seconds: holders of deleted topics that have not stored the deletion,
+                ABANDONED_MAX at most, the oldest first
     authorized_digest, authorized_lines, problems (of a proxy with keys: digest of the meaning of its access list,
                 equal for equal lists; its length; the problems of its files)
     topics_total, counters, warnings (present problems), notices (recent log lines: seconds_ago, text)
@@ -29,12 +31,13 @@ is assigned and not announced has no holders; `assigned` names its server.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
+from pubsub.proxy.deletions import Unfinished
 from pubsub.proxy.register import REGISTERS_MAX
 from pubsub.proxy.remembered import RegisterRow
 from pubsub.proxy.routing_table import RoutingTable
@@ -59,6 +62,7 @@ class Facts:
     notices: list[tuple[float, str]]
     left_out: int
     registers: Mapping[str, RegisterRow]
+    unfinished: Sequence[Unfinished]
     witness: bool
     keys: Mapping[str, Any] | None = None
     insecure: str = ""
@@ -88,6 +92,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
             {"topic": name, "servers": sorted(server.id for server in servers)}
             for name, servers in islice(_doubts(table, topic), ABANDONED_MAX)
         ],
+        "unfinished_deletions": list(islice(_unfinished(facts, topic), ABANDONED_MAX)),
         "topics_total": len(table),
         "counters": facts.counters | (facts.keys["counters"] if facts.keys is not None else {}),
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
@@ -187,6 +192,12 @@ def _abandoned(table: RoutingTable, only: str) -> Iterator[dict[str, str]]:
 def _doubts(table: RoutingTable, only: str) -> Iterator[tuple[str, set[Server]]]:
     doubts = table.assignments.doubts
     yield from doubts.items() if not only else [(only, doubts[only])] if only in doubts else ()
+
+
+def _unfinished(facts: Facts, only: str) -> Iterator[dict[str, Any]]:
+    for one in facts.unfinished:
+        if only in {"", one.topic}:
+            yield {"topic": one.topic, "server": one.server, "seconds": round(one.seconds, 1)}
 
 
 def _other_defaults(table: RoutingTable) -> Iterator[str]:

@@ -36,7 +36,8 @@ class Server:
         back: whether it has sent a full announcement since this proxy started and since a log of it was given up.
         patterns: the digest of the patterns that it knows, as it told; "" for an earlier release.
         deletions: the digest of the deleted names that it knows, as it told; "" for an earlier release.
-        lacks: deleted names that it has not confirmed; no request about them goes to it.
+        lacks: the deleted names that it has not confirmed, with the monotonic time since when; no request about them
+            goes to it.
         said_all: the time of its last full announcement since this proxy started, by its own clock; 0 if there was
             none.
     """
@@ -87,7 +88,7 @@ class Server:
         self.assigned = 0
         self.link: bytes | None = None
         self.member = self.patterns = self.deletions = ""
-        self.lacks: frozenset[str] = frozenset()
+        self.lacks: dict[str, float] = {}
         self.liveness = liveness
         self.in_flight = InFlight()
         self.complete = True

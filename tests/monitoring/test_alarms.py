@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from pubsub.monitoring.alarms import OLDEST_SECONDS_MAX, TOPICS_MAX, TRIES_MAX, alarms, words
+from pubsub.monitoring.alarms import (
+    OLDEST_SECONDS_MAX,
+    TOPICS_MAX,
+    TRIES_MAX,
+    UNFINISHED_SECONDS_MAX,
+    alarms,
+    words,
+)
 from pubsub.protocol.topic_settings import CLOCK_AHEAD
 
 MIB = 1024 * 1024
@@ -161,6 +168,24 @@ def test_a_move_without_an_answer_causes_an_alarm() -> None:
     assert alarms(report(moves=[move("t", 40)])) == [
         "topic t: transfer from s1 to s2, 40 tries without an answer; check s2"
     ]
+
+
+def test_a_deletion_that_a_server_has_not_stored_causes_one_alarm_however_many_proxies_say_so() -> None:
+    def says(*rows: tuple[str, float]) -> dict[str, Any]:
+        found = [{"topic": topic, "server": "s2", "seconds": seconds} for topic, seconds in rows]
+        return {"address": "tcp://h:1", "report": {"unfinished_deletions": found}}
+
+    first, second = says(("t", UNFINISHED_SECONDS_MAX), ("u", 7500.0)), says(("u", 7600.0))
+    earlier = {"address": "tcp://h:3", "report": {}}
+    silent = {"address": "tcp://h:4", "report": None}
+    assert alarms(report(proxies=[first, second, earlier, silent])) == [
+        "topic u: its deletion is unfinished for 2 h 6 min, because server s2 has not stored it; start s2, or if it is"
+        " lost, run pubsub topic abandon u --server s2"
+    ]
+    many = says(*((f"t{number}", 100.0 + number) for number in range(TOPICS_MAX + 2)))
+    found = alarms(report(proxies=[many]))
+    assert [line.split(":")[0] for line in found[:1]] == [f"topic t{TOPICS_MAX + 1}"]
+    assert found[TOPICS_MAX:] == ["2 more topics have unfinished deletions"]
 
 
 def test_the_alarm_names_the_oldest_of_many_topics_and_counts_the_others() -> None:

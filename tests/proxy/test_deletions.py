@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from pubsub.cli.reports import picture
 from pubsub.errors import StoreDamaged
-from pubsub.protocol import Periodic, Status
+from pubsub.metrics.snapshot import Gauge
+from pubsub.monitoring.alarms import UNFINISHED_SECONDS_MAX
+from pubsub.protocol import Operate, Periodic, Status
 from pubsub.protocol.deletion_table import DELETED_MAX, Deletion, DeletionTable
 from pubsub.protocol.deletions import Delete, Deleted
+from pubsub.proxy.metrics import snapshot
 from pubsub.proxy.remembered import Remembered
 from pubsub.proxy.routes_file import RoutesStore
-from tests.proxy.stage import PROXIES, Said, Stage, log_id
+from pubsub.proxy.samples import Samples
+from tests.proxy.stage import PROXIES, Said, Stage, log_id, report
 
 NONE = DeletionTable().digest
 
@@ -105,9 +110,49 @@ def test_a_server_that_returns_with_the_old_topic_is_told_first_and_gets_nothing
     here.store(stage.request(Delete("ops", "t", 7)))
     said = away.announce({"t": "x"})
     assert stage.put("t").startswith("unavailable the_topic_was_deleted_and_server_s2")
-    assert stage.core.deletions.unfinished() == {"t": ["s2"]}
+    assert [(one.topic, one.server) for one in stage.core.deletions.unfinished(stage.now)] == [("t", "s2")]
     away.store(said)
-    assert stage.core.deletions.unfinished() == {}
+    assert stage.core.deletions.unfinished(stage.now) == []
+
+
+def test_a_holder_that_does_not_store_a_deletion_is_reported_and_is_an_alarm() -> None:
+    stage = Stage(startup_wait_seconds=0.0)
+    away, here = Server(stage, "s2"), Server(stage)
+    away.announce({"t": "x", "u": "y"})
+    here.announce({"v": "z"})
+    stage.sleep(10, "s1")
+    here.store(stage.request(Delete("ops", "t", 7)))
+    stage.sleep(UNFINISHED_SECONDS_MAX, "s1")
+    here.store(stage.request(Delete("ops", "u", 8)))
+    away.announce({"t": "x", "u": "y"})
+    stage.sleep(1, "s1", "s2")
+    found = report(stage)
+    assert found["unfinished_deletions"] == [
+        {"topic": "t", "server": "s2", "seconds": UNFINISHED_SECONDS_MAX + 1},
+        {"topic": "u", "server": "s2", "seconds": 1.0},
+    ]
+    assert picture({"tcp://p1": found}, {})["alarms"] == [
+        "topic t: its deletion is unfinished for 1 min 1 s, because server s2 has not stored it; start s2, or if it is"
+        " lost, run pubsub topic abandon t --server s2"
+    ]
+    text = "Deleted topics of a server that has not stored the deletion."
+    assert Gauge("deletions_unfinished", text, 2) in snapshot(stage.core, Samples(), 0, stage.now).gauges
+    stage.sleep(1, "s1", "s2")
+    away.known.admit(Deletion("t", 7))
+    away.known.admit(Deletion("u", 8))
+    away.announce()
+    assert report(stage)["unfinished_deletions"] == []
+
+
+def test_a_topic_that_was_given_up_is_no_unfinished_deletion(stage: Stage) -> None:
+    away, here = Server(stage, "s2"), Server(stage)
+    away.announce({"t": "x"})
+    here.announce()
+    stage.sleep(10, "s1")
+    here.store(stage.request(Delete("ops", "t", 7)))
+    assert [one.server for one in stage.core.deletions.unfinished(stage.now)] == ["s2"]
+    stage.request(Operate("ops", "-", "abandon", "t", "s2", log=log_id("x"), store=log_id("s2")))
+    assert stage.core.deletions.unfinished(stage.now) == []
 
 
 def test_a_server_that_is_silent_holds_no_answer_up(stage: Stage) -> None:

@@ -164,8 +164,8 @@ def _(stack: contextlib.ExitStack) -> None:
     prefetch = pubsub.client.core.prefetch.Prefetch
     original = prefetch.add
 
-    def add(self: Any, records: Any, *, doubtful: bool) -> None:
-        original(self, records)
+    def add(self: Any, records: Any, *, doubtful: bool = False, replay: int = 0) -> None:
+        original(self, records, replay=replay)
 
     substitute(stack, prefetch, "add", add)
 

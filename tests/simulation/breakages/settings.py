@@ -15,6 +15,7 @@ import pubsub.server.upkeep.keeping
 import pubsub.server.upkeep.retention
 from pubsub.server.requests.configuring import Configuring
 from pubsub.server.topic.settings import DEFAULTS, Settings, merged
+from pubsub.server.upkeep.keeping import stored_below
 from pubsub.server.upkeep.retention import Retention
 from tests.simulation.breakages.room import Room, substitute
 
@@ -132,7 +133,8 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     original = Retention._drops
 
-    def drops(self: Any, topic: Any, limits: Any, stamp: int, old: int) -> Any:
-        return original(self, topic, self._stored(topic), stamp, old)
+    def drops(self: Any, topic: Any, settings: Any, limits: Any, stamp: int, old: int) -> Any:
+        stored = stored_below(topic, self._state.uncommitted.rows)
+        return original(self, topic, settings, stored, stamp, old)
 
     substitute(stack, Retention, "_drops", drops)
