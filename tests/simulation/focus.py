@@ -408,6 +408,5 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
     "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),
     "mixtures: a put of a client costs nothing": mixed("quotas of clients"),
-    "mixtures: a pass of compaction goes on when a purge has removed a log": mixed("compaction and purges"),
 }
 """By the title of a breakage: the runs that show it."""

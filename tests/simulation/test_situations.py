@@ -52,7 +52,7 @@ def test_a_flipped_bit_is_reported_as_lost() -> None:
 
 
 def test_a_delivered_flipped_bit_is_a_violation() -> None:
-    with mock.patch.object(delivery._Walk, "_is_verified", return_value=True):
+    with mock.patch.object(delivery, "is_sound", return_value=True):
         _, found = missing(FLIPPED, "never")
     assert found
 

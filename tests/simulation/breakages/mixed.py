@@ -1,4 +1,4 @@
-"""Breakages that need mixtures: tables, topics of dead letters, quotas of clients, purges during compaction."""
+"""Breakages that need mixtures: tables, topics of dead letters, quotas of clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from pubsub.client.flows.attempts import Attempts
 from pubsub.proxy.client_quotas import ClientQuotas
 from pubsub.server.requests import reads
-from pubsub.server.upkeep.compaction import Compaction
 from tests.simulation.breakages.room import Room, substitute
 
 breakage = Room("mixtures: ")
@@ -33,8 +32,3 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("a put of a client costs nothing")
 def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, ClientQuotas, "took", lambda self, user, head, size: None)
-
-
-@breakage("a pass of compaction goes on when a purge has removed a log")
-def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, Compaction, "trimmed", lambda self, topic, log, now: None)
