@@ -54,6 +54,8 @@ class DueTimes(Generic[Key]):
     def discard(self, key: Key) -> None:
         """Forget a key."""
         self._at.pop(key, None)
+        if not self._at:
+            self._heap.clear()
 
     def deadline(self) -> float:
         """Return the time from which on `take` has something to do; infinity for none. No key is due earlier."""
@@ -71,6 +73,8 @@ class DueTimes(Generic[Key]):
             at, key = heapq.heappop(self._heap)
             if self._at.get(key) == at:
                 del self._at[key]
+                if not self._at:  # Entries of replaced times would wake a caller that skips `take` without keys.
+                    self._heap.clear()
                 yield key
 
     def _make_heap(self) -> None:

@@ -37,6 +37,17 @@ def test_a_key_that_was_discarded_does_not_come() -> None:
     assert (list(due.take(9.0)), "a" in due) == ([], False)
 
 
+def test_without_keys_a_replaced_time_wakes_no_one() -> None:
+    due = DueTimes[str]()
+    due.hasten("a", 5.0)
+    due.hasten("a", 2.0)
+    assert list(due.take(2.0)) == ["a"]
+    assert (len(due), due.deadline()) == (0, float("inf"))
+    due.set("a", 5.0)
+    due.discard("a")
+    assert due.deadline() == float("inf")
+
+
 def test_a_limit_leaves_the_rest_for_the_next_time() -> None:
     due = DueTimes({number: float(number) for number in range(5)})
     assert list(due.take(9.0, 2)) == [0, 1]

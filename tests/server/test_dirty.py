@@ -11,6 +11,7 @@ from inspect import getmembers, isfunction
 import pytest
 
 from pubsub.protocol.topic_settings import EVER, Values
+from pubsub.server.topic.compacted import Thinned
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.merge import merge
@@ -69,6 +70,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "pass_over": lambda t: t.pass_over("bob", (Span(A, 3),)),
     "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),
     "trim": lambda t: t.trim(t.open, 2),
+    "compact": lambda t: t.compact(t.open, (1,), (Thinned(1, 2),)),
     "merge": lambda t: merge(t, other(), 1),
 }
 """Everything that changes a topic."""
@@ -114,6 +116,7 @@ DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field i
     "expired",
     "expired_below",
     "not_let_go",
+    "superseded_since",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
 TOPICS = {"topic", "subscription", "cursor", "log", "entry", "mine", "held", "found", "old", "open"}
