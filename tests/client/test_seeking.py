@@ -17,6 +17,7 @@ from pubsub.client.core import changes as c
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.errors import StartGone
 from pubsub.client.look_back_calls import LookBackCalls
+from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, NotSubscribed, Unavailable
 from tests.client.opened import PATIENCE, bodies, kill, names, nothing
@@ -304,7 +305,8 @@ def test_dead_letters_stay_and_attempts_begin_anew(cluster: Embedded, kept: str)
     def fail(message: Message, transaction: Transaction) -> None:
         raise ValueError(message.body.decode())
 
-    with cluster.client(f"reader{next(names)}") as reader:
+    soon = ClientSettings(retry_first_seconds=0.0)
+    with cluster.client(f"reader{next(names)}", settings=soon) as reader:
         reader.subscribe(kept, start="earliest")
         most = reader.settings.handler_attempts
 

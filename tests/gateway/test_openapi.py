@@ -127,6 +127,7 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("PUT", f"{base}/settings", {"keep": "1d"})
     gateway.ask("GET", f"{base}/settings")
     gateway.ask("PUT", "/topics/tour-made", {"keep": "1d"})
+    gateway.ask("DELETE", "/topics/tour-made")
     gateway.ask("POST", f"{base}/purge", {"unread": False})
     for path in ("webhooks", "webhooks/w", "webhooks/w/dead-letters"):
         gateway.ask("GET", f"{base}/{path}")

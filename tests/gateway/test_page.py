@@ -98,6 +98,8 @@ def test_a_topic_is_reached_by_the_keyboard_and_a_test_message_is_put(gateway: G
     browser.go(f"{gateway.url}/")
     browser.type("#search input", name[:12])
     until(lambda: name in browser.text("#topics tbody"), "the topic is shown as text")
+    rows = "return document.querySelectorAll('#topics tbody tr').length"
+    until(lambda: browser.run(rows) == 1, "the search has left out the others")
     browser.run("document.querySelector('#sort').focus()")
     browser.press("\ue004")  # Tab
     until(lambda: browser.run("return document.activeElement.textContent") == name, "it has the focus")
