@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import apsw
+from msgspec.structs import replace
 
 from pubsub.client.core.subscription import PURGED
 from pubsub.client.errors import StartGone
@@ -164,7 +165,11 @@ class Seeker:
             if topic is None:
                 continue
             mine = topic.subscriptions.get(self.node.client)
-            if mine is None or mine.number < intent.number or topic.waiting(mine.cursor.backlog):
+            if mine is None or mine.number < intent.number:
+                return False
+            below = mine.cursor.expired_below  # What `expire` leaves out stays in the backlog.
+            left = (replace(span, low=max(span.low, below.get(span.log, 0))) for span in mine.cursor.backlog)
+            if topic.waiting(left):
                 return False
         return True
 

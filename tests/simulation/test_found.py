@@ -423,3 +423,7 @@ def test_a_holder_that_never_learns_of_other_settings_goes_by_its_own_beyond_the
 def test_a_dropped_message_that_is_too_old_for_delivery_is_reported_as_no_loss() -> None:
     """`drop` took its body, and `expire` was set before its subscriber came."""
     assert simulate(7312000144).violations == []
+
+
+def test_a_seeker_does_not_wait_for_messages_that_are_too_old() -> None:
+    assert simulate(7400000139).violations == []
