@@ -29,11 +29,13 @@ from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import NONE, Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.calls import Calls
+from pubsub.client.flows.crew import check_concurrency, in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
+from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
@@ -250,6 +252,8 @@ class AsyncClient(AsyncTopicCalls):
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
         hold: Hold = "all",
+        *,
+        concurrency: int = 1,
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
@@ -266,6 +270,7 @@ class AsyncClient(AsyncTopicCalls):
 
         Args:
             topic, handler, timeout, max, hold: as for `Client.process`.
+            concurrency: above 1, so many handlers run side by side, each in a task of its own; see `Client.process`.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.
@@ -276,8 +281,12 @@ class AsyncClient(AsyncTopicCalls):
         check_handler(handler, awaits=True)
         check_count("max", max)
         check_hold(hold)
+        check_concurrency(concurrency)
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
+        if concurrency > 1:
+            source = SideBySide(session, gets, topics, hold, concurrency)
+            return await in_tasks(session, source, handler, timeout, max, concurrency, self._run, self._breathe)
         processing = Processing(session, gets)
         until = session.until(timeout, started := session.now)
         while True:
@@ -375,7 +384,8 @@ class AsyncClient(AsyncTopicCalls):
         """Reject a call of a handler on its own topic, since the call would wait for the handler's return."""
         for topic in topics:
             sub = self._session.core.subscriptions.get(check_topic(topic))
-            if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
+            hand = sub.busy() if sub is not None and sub.busy is not None else None
+            if hand is not None and (hand is (task := asyncio.current_task()) or task in getattr(hand, "tasks", ())):
                 raise CallerError(f"this handler is handling a message of {topic}; return from it to get the next one")
 
     async def close(self) -> None:

@@ -9,12 +9,14 @@ from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
-from pubsub.client.core.waiting import Hold
+from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import explain
+from pubsub.client.flows.crew import check_concurrency, on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.handlers import Handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
+from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
@@ -268,6 +270,8 @@ class Client(SubscriberCalls, TopicCalls):
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
         hold: Hold = "all",
+        *,
+        concurrency: int = 1,
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
@@ -285,6 +289,9 @@ class Client(SubscriberCalls, TopicCalls):
             handler: called for one message at a time, on this thread; no `async def` function.
             timeout, max: as for `get_many`.
             hold: what waits behind a waiting message: "all" of its topic, those with its "key", or "none".
+            concurrency: above 1, so many handlers run side by side, on threads of their own, each with its own commit.
+                Needs `hold="key"` (the messages of a key one after the other, in order) or `hold="none"` (no order).
+                After an exception no further handler begins, and the call raises it when all have ended.
 
         Returns:
             The number of messages taken, dead letters and those put off included; 0 if none came in time.
@@ -293,7 +300,13 @@ class Client(SubscriberCalls, TopicCalls):
             PubsubError: as `get`; Unavailable if a topic is not served, or no answer came for the client's time-out.
             Exception: as the handler raised it.
         """
-        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))
+        session, gets = self._session, self._calls.gets
+        check_hold(hold)
+        check_concurrency(concurrency)
+        if concurrency > 1:
+            source = SideBySide(session, gets, topic, hold, concurrency)
+            return self._run(on_threads(session, source, handler, timeout, max, concurrency))
+        return self._run(Processing(session, gets).process(topic, handler, timeout, max, hold))
 
     # The client
 

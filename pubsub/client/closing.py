@@ -68,13 +68,16 @@ def _shut(session: Session, return_taken: Callable[[], None]) -> None:
 def _uncount(session: Session) -> None:
     """Take back attempts counted ahead, and attempts that this close ends. The lock is held."""
     found: list[tuple[Subscription, Position]] = []
+    for row in session.core.waiting.in_hand():
+        session.commit([WaitingTried(row.number, row.attempts - 1)])
+        row.attempts -= 1
     for sub in session.core.subscriptions.values():
         cursor = sub.cursor
         if sub.busy is not None and sub.row is not None:
             session.commit([WaitingTried(sub.row.number, sub.row.attempts - 1)])
             sub.row.attempts -= 1
         # This close ends a handler that awaits.
-        unmade = cursor.counted_ahead or (sub.busy is not None and sub.row is None)
+        unmade = cursor.counted_ahead or (sub.busy is not None and sub.row is None and not sub.side_by_side)
         log, offset = cursor.tried if unmade and cursor.attempts and cursor.tried is not None else (None, None)
         if log is not None and offset is not None:
             found.append((sub, (log, offset)))

@@ -72,6 +72,7 @@ class Subscription:
             takes messages then.
         joined: the number of the pattern that brought the topic; 0: the application named it.
         row: the waiting message that the handler has; None: it has one of the service.
+        side_by_side: while it is busy, several handlers take from it, and each message is put aside first.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
@@ -92,6 +93,7 @@ class Subscription:
         self.busy: Callable[[], object] | None = None
         self.joined = 0
         self.row: Waiting | None = None
+        self.side_by_side = False
 
     # The intent
 
