@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
-from pubsub.client import letter_commands
+from pubsub.client import letter_commands, process_command
 from pubsub.client.call_commands import add_to
 from pubsub.client.inputs import (
     Delay,
@@ -340,6 +340,7 @@ def renew(
     console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
 
 
+process_command.add_to(app)
 letter_commands.add_to(app)
 
 

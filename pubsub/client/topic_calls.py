@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from pubsub.client.client_base import ClientBase
+from pubsub.client.group_operations import AsyncGroupOperations, GroupOperations
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 if TYPE_CHECKING:
     from pubsub.client.tables import AsyncTable, Table
 
 
-class TopicCalls(ClientBase):
+class TopicCalls(GroupOperations):
     """The calls of `Client` about topics."""
 
     def table(self, topic: str, *, bytes_max: int | None = None) -> Table:
@@ -39,7 +39,7 @@ class TopicCalls(ClientBase):
         return open_table(self._session, topic, Table, bytes_max)
 
 
-class AsyncTopicCalls(ClientBase):
+class AsyncTopicCalls(AsyncGroupOperations):
     """The calls of `AsyncClient` about settings and tables."""
 
     async def settings_of(self, topic: str) -> TopicSettings:

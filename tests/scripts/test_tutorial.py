@@ -25,9 +25,9 @@ def steps() -> list[tuple[str, str]]:
 
 
 def test_no_line_of_the_page_is_omitted() -> None:
-    assert NAMES == ["billing.py", "shop.py", "together.py"]
+    assert NAMES == ["billing.py", "shop.py", "together.py", "packer.py", "packed.py"]
     assert PAGE.count("```") == 2 * (len(NAMES) + len(SESSIONS)) == 2 * len(FENCED.findall(PAGE))
-    assert len(steps()) == sum(line.startswith("$ ") for line in PAGE.splitlines()) == 16
+    assert len(steps()) == sum(line.startswith("$ ") for line in PAGE.splitlines()) == 26
 
 
 @pytest.mark.slow
