@@ -66,14 +66,16 @@ class Message:
     Attributes:
         topic: its topic.
         body: its content.
-        doubtful: True if it was delivered before to a state directory of this client ID that did not acknowledge it. It
-            may have been processed already, so a handler with external effects checks those first.
+        doubtful: True if it was delivered before to a state directory of this client ID that did not acknowledge it, or
+            was given up while another member of the group had it. It may have been processed already, so a handler with
+            external effects checks those first.
         replay: number of the `seek` that brought it; 0 before the first. A message comes once in each replay.
     """
 
     _attempts: int
+    _part: int | None
 
-    __slots__ = ("_attempts", "_index", "_run", "body", "doubtful", "replay", "topic")
+    __slots__ = ("_attempts", "_index", "_part", "_run", "body", "doubtful", "replay", "topic")
 
     def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False, replay: int = 0) -> None:
         self.topic, self.body, self._run, self._index, self.doubtful = topic, body, run, index, doubtful
@@ -111,6 +113,18 @@ class Message:
     def in_attempt(self, number: int) -> None:
         """Set the number of the present attempt."""
         self._attempts = number
+
+    @property
+    def part(self) -> int | None:
+        """In a keyed consumer group: the part that it belongs to. Otherwise None."""
+        try:
+            return self._part
+        except AttributeError:
+            return None
+
+    def in_part(self, part: int | None) -> None:
+        """Set the part of its group."""
+        self._part = part
 
     @property
     def key(self) -> bytes:

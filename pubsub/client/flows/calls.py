@@ -103,8 +103,10 @@ class Calls:
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
             given_up = [change for sub in on for change in core.waiting.dropping(sub.topic)]
             ended = [Intended(topic, False) for topic in left]
-            session.commit([*changes, *patterns, *ended, *given_up], fsync=True)
+            groups = core.group_renewal(store)
+            session.commit([*changes, *patterns, *ended, *given_up, *groups], fsync=True)
             core.renewed(store, wanted)
+            core.groups_renewed(groups)
             until = session.until(None)
             for pattern in patterns:
                 core.families.planned(pattern, left, until)
