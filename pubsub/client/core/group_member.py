@@ -12,7 +12,7 @@ The rules are docs/explanation/groups.md, GR4, GR5, GR8, GR9, GR22 and GR23.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,7 +35,19 @@ from pubsub.client.core.group_request import Ask, Wish
 from pubsub.client.core.retries import Retries
 from pubsub.errors import DataLoss, PubsubError
 from pubsub.protocol import Position, Records
-from pubsub.protocol.group_bodies import HELD, OFFERED, SHARED, WAIT, Dead, GroupValues, Holding, Later, Say, Tried
+from pubsub.protocol.group_bodies import (
+    HELD,
+    OFFERED,
+    SHARED,
+    WAIT,
+    Dead,
+    GroupValues,
+    Holding,
+    Later,
+    Range,
+    Say,
+    Tried,
+)
 from pubsub.protocol.groups import Work
 
 HEARTBEAT_SECONDS: Final = 1.0
@@ -171,7 +183,7 @@ class GroupMember:
         self._told: list[Position] = []
         self._ahead: dict[Position, int] = {}
         """Attempts that were counted with the end of another record, and have not begun."""
-        self._poll_at = self._sign_at = float("-inf")
+        self._poll_at = self._sign_at = self._took_at = float("-inf")
         self._last: Work | None = None
         self._shown = Say()
         """What the server showed in its last answer, as the names of a message."""
@@ -214,8 +226,7 @@ class GroupMember:
 
     def passed_over(self, entry: Entry) -> None:
         """Accept the commit by which the first record of an entry is done without a handler."""
-        high = entry.high if entry.records == 1 else entry.offset + 1
-        self.row_done(entry.lane, entry.low, high)
+        self.row_done((Range(entry.lane[0], entry.low, entry.end(1), entry.part),))
         self.holdings.passed_over(entry)
         self.look()
 
@@ -242,6 +253,10 @@ class GroupMember:
             self.calls.remove(call)
         self._idle_at = now
         self.look()
+
+    def is_heard(self, now: float) -> bool:
+        """Return True if the service has answered lately."""
+        return now - self.answered_at < WAIT_SECONDS + HEARTBEAT_SECONDS and not self.retries.failed
 
     def stop_calls(self) -> None:
         """Let no further record begin in the present calls."""
@@ -312,13 +327,18 @@ class GroupMember:
         """Ask for the claim of a record in hand."""
         hand.event(ASKS)
 
-    def done_changes(self, lane: Lane, low: int, high: int, place: Position | None = None) -> list[Change]:
-        """Return the changes by which a range is done; `finished` or another acceptance follows the commit."""
-        log, part = lane
-        first, last, replaced = self._rows.joined(lane, low, high)
-        done: list[Change] = [GroupDone(self.member, log, -1 if part is None else part, first, last, replaced)]
-        told = [*self._told, place] if place is not None and place in self.begun else self._told
-        return [*self.cleanup(), *done, *([GroupAttemptsTold(self.member, tuple(told))] if told else [])]
+    def done_changes(self, ranges: Iterable[Range], place: Position | None = None) -> list[Change]:
+        """Return the changes by which ranges are done; `row_done` or another acceptance follows the commit.
+
+        Args:
+            place: a record with a counted attempt that is over.
+        """
+        changes = self.cleanup()
+        for log, low, high, part in ranges:
+            first, last, replaced = self._rows.joined((log, part), low, high)
+            changes.append(GroupDone(self.member, log, -1 if part is None else part, first, last, replaced))
+        told = [*self._told, place] if place is not None else self._told
+        return [*changes, *([GroupAttemptsTold(self.member, tuple(told))] if told else [])]
 
     def cleanup(self) -> list[Change]:
         """Return the changes that drop what the service knows; `cleaned` follows the commit."""
@@ -335,16 +355,32 @@ class GroupMember:
         """Accept the commit of `cleanup` and `attempts_told`."""
         self._stale_lanes, self._told = {}, []
 
-    def row_done(self, lane: Lane, low: int, high: int, place: Position | None = None) -> None:
+    def row_done(self, ranges: Iterable[Range], place: Position | None = None) -> None:
         """Accept the commit of `done_changes` in the state of the disk."""
         self.cleaned()
-        self._rows.add(lane, low, high)
+        self._rows.update(ranges)
         if place is not None:
             self.begun.pop(place, None)
 
+    def plan(self, most: int) -> list[tuple[Entry, int]]:
+        """Return up to `most` claimed records to take without a handler; nothing changes."""
+        return self.holdings.queue.plan(most)
+
+    def taken(self, plan: Iterable[tuple[Entry, int]], now: float) -> None:
+        """Accept the commit by which planned records are done."""
+        ranges = []
+        for entry, number in plan:
+            ranges.append(Range(entry.lane[0], entry.low, entry.end(number), entry.part))
+            self.holdings.queue.drop(entry, number)
+            self.pace.took((now - self._took_at) / number)
+        self._took_at = now
+        self.row_done(ranges)
+        self.holdings.soft.update(ranges)
+        self.look()
+
     def finished(self, hand: Hand) -> None:
         """Accept the commit of a claimed record's effect."""
-        self.row_done((hand.log, hand.part), hand.low, hand.high, (hand.log, hand.offset))
+        self.row_done((Range(hand.log, hand.low, hand.high, hand.part),), (hand.log, hand.offset))
         self.holdings.finish(hand)
         self.look()
 

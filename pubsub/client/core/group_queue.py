@@ -42,6 +42,10 @@ class Entry:
     def records(self) -> int:
         return self.piece.stop - self.piece.start
 
+    def end(self, number: int) -> int:
+        """Return the end of the offsets that are told as done with its first records."""
+        return self.high if number == self.records else self.offset + number
+
     def split(self, inside: Callable[[int], bool]) -> Iterator[Entry]:
         """Yield the parts of it with offsets that pass a test."""
         piece, base = self.piece, self.piece.run.offset
@@ -145,6 +149,33 @@ class GroupQueue:
         else:
             del self._parts[part]
         return found
+
+    def plan(self, most: int) -> list[tuple[Entry, int]]:
+        """Return up to `most` claimed records that may be taken together, as entries and numbers; nothing changes."""
+        out: list[tuple[Entry, int]] = []
+        for part in self._turns:
+            if part in self.blocked:
+                continue
+            for entry in self._parts[part]:
+                if not entry.claimed or not most:
+                    break
+                number = min(most, entry.records)
+                out.append((entry, number))
+                most -= number
+        return out
+
+    def drop(self, entry: Entry, number: int) -> None:
+        """Remove the first records of an entry that is in front of its part."""
+        self._count(entry, -1)
+        if number < entry.records:
+            entry.low, entry.piece = entry.end(number), entry.piece._replace(start=entry.piece.start + number)
+            self._count(entry, 1)
+            return
+        queue = self._parts[entry.part]
+        queue.remove(entry)
+        if not queue:
+            del self._parts[entry.part]
+            self._turns.remove(entry.part)
 
     def entries(self) -> Iterator[Entry]:
         """Yield everything, part by part."""

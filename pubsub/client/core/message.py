@@ -14,6 +14,7 @@ from operator import eq
 from typing import NamedTuple, overload
 
 from pubsub.protocol import Position, Run, decode_headers, format_position
+from pubsub.protocol.group_bodies import part_of
 
 
 class RunSlice(NamedTuple):
@@ -175,12 +176,13 @@ class Batch(Sequence[Message]):
     Args:
         topic: topic of all of them.
         pieces: their records.
+        parts: of the keyed group that they were taken from; 0: of none.
     """
 
-    __slots__ = ("_length", "pieces", "topic")
+    __slots__ = ("_length", "_parts", "pieces", "topic")
 
-    def __init__(self, topic: str, pieces: Sequence[RunSlice] = ()) -> None:
-        self.topic, self.pieces = topic, pieces
+    def __init__(self, topic: str, pieces: Sequence[RunSlice] = (), parts: int = 0) -> None:
+        self.topic, self.pieces, self._parts = topic, pieces, parts
         self._length = sum([piece.stop - piece.start for piece in pieces])
 
     def __len__(self) -> int:
@@ -210,9 +212,20 @@ class Batch(Sequence[Message]):
         piece = self.pieces[which]
         run, at = piece.run, piece.stop - (ends[which] - place)
         begin = run.ends[at - 1] if at else run.begin
-        return Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay)
+        return self._placed(
+            Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay)
+        )
+
+    def _placed(self, message: Message) -> Message:
+        """Give a message of a keyed group its part."""
+        if self._parts:
+            message.in_part(part_of(message.key, message.publisher, self._parts))
+        return message
 
     def __iter__(self) -> Iterator[Message]:
+        if self._parts:
+            yield from (self[place] for place in range(self._length))
+            return
         topic = self.topic
         for piece in self.pieces:
             run = piece.run

@@ -32,6 +32,7 @@ from pubsub.client.flows.handler_run import HandlerRun, NotOurs
 from pubsub.client.flows.handlers import AsyncHandler
 from pubsub.client.session import Session
 from pubsub.errors import CallerError, Interrupted
+from pubsub.protocol.group_bodies import Range
 from pubsub.protocol.time_to_live import is_over
 
 AUTO: Final = "auto"
@@ -174,8 +175,8 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
     def _pass_over(self, entry: Entry) -> None:
         """Take a record with a time to live that has ended."""
         member, session = self.member, self.session
-        high = entry.high if entry.records == 1 else entry.offset + 1
-        fsynced = session.commit(member.done_changes(entry.lane, entry.low, high))
+        done = Range(entry.lane[0], entry.low, entry.end(1), entry.part)
+        fsynced = session.commit(member.done_changes((done,)))
         session.counters["expired"] += 1
         member.passed_over(entry)
         self.waits.core.group_moved(session.now, fsynced=fsynced)
@@ -250,7 +251,8 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         member, hand, call = self.member, attempt.hand, self._call_of
         if not member.is_claimed(hand):
             raise NotOurs
-        done = member.done_changes((hand.log, hand.part), hand.low, hand.high, (hand.log, hand.offset))
+        own = Range(hand.log, hand.low, hand.high, hand.part)
+        done = member.done_changes((own,), (hand.log, hand.offset))
         attempt.ahead = None
         if member.pace.fast and call is not None and call.left > 0:
             entry = member.front(claimed=self._before)

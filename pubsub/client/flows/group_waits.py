@@ -83,10 +83,21 @@ class GroupWaits:
     # Joining and ending
 
     def subscribe(
-        self, topic: str, group: str, wish: Wish, timeout: float | None, *, service: bool = False
+        self,
+        topic: str,
+        group: str,
+        wish: Wish,
+        timeout: float | None,
+        *,
+        fresh: bool = False,
+        service: bool = False,
     ) -> Flow[None]:
         """Make a group, or join it."""
         session = self.session
+        if fresh:
+            raise CallerError(
+                "fresh drops a backlog, and that of a group belongs to all its members: end_group ends it"
+            )
         if not service:
             check_not_of_calls(topic)
             check_new_topic(topic)
@@ -147,6 +158,18 @@ class GroupWaits:
         if found is None or not found.number:
             raise NotSubscribed(self.session.name, topic)
         return found
+
+    def member_of(self, topic: object, group: str) -> GroupMember:
+        """Return the membership for a call of `process`.
+
+        Raises:
+            CallerError: several topics are named.
+            NotSubscribed: the client did not join the group.
+        """
+        if not isinstance(topic, str):
+            raise CallerError("a consumer group is of one topic: name it alone")
+        with self.session.entered():
+            return self.joined(topic, group)
 
     def leave(self, topic: str, group: str, timeout: float | None) -> Flow[None]:
         """Give all back, after the handlers that run have ended."""
@@ -243,12 +266,11 @@ class GroupWaits:
             session.commit([letter])
             return error
         missing = member.holdings.missing[0]
-        log, low, high, part = missing.range
+        log, low, high, _ = missing.range
         reason = _REASONS.get(missing.reason, UNREADABLE)
         error = DataLoss(member.topic, format_position((log, low)), format_position((log, high - 1)), reason)
-        lane = log, part
-        session.commit([_letter(error, session.clock.wall()), *member.done_changes(lane, low, high)])
-        member.row_done(lane, low, high)
+        session.commit([_letter(error, session.clock.wall()), *member.done_changes((missing.range,))])
+        member.row_done((missing.range,))
         member.holdings.told_missing(missing)
         member.look()
         self.core.group_moved(session.now, fsynced=True)
