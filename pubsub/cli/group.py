@@ -13,8 +13,8 @@ import typer
 from pubsub import console
 from pubsub.cli.operating import SENDER, confirm
 from pubsub.client import group_requests
-from pubsub.client.group_calls import changed_values, check_group, check_ids
 from pubsub.client.group_facts import GroupFacts, GroupLetter, MemberFacts
+from pubsub.client.group_operator_calls import changed_values, check_group, check_ids
 from pubsub.client.requests import Proxies
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings

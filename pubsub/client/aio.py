@@ -32,11 +32,13 @@ from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.crew import check_concurrency, in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
+from pubsub.client.flows.group_waits import make_wish
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
+from pubsub.client.group_calls import AsyncGroupCalls, Claim, Mode, OnLost, check_only_group
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
@@ -56,7 +58,7 @@ BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
 
 
-class AsyncClient(AsyncTopicCalls):
+class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some
@@ -171,10 +173,26 @@ class AsyncClient(AsyncTopicCalls):
         await self._run(self._calls.puts.flush(timeout))
 
     async def subscribe(
-        self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
+        self,
+        topic: str,
+        *,
+        start: StartAt | None = None,
+        fresh: bool = False,
+        timeout: float | None = None,
+        group: str | None = None,
+        mode: Mode | None = None,
+        parts: int | None = None,
+        on_lost: OnLost | None = None,
+        lost_seconds: float | None = None,
+        attempts: int | None = None,
     ) -> None:
-        """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
+        """Receive messages from a start on, continue the subscription, or join a group; see `Client.subscribe`."""
         begins = None if start is None else check_begin(start, time())
+        check_only_group(group, mode=mode, parts=parts, on_lost=on_lost, lost_seconds=lost_seconds, attempts=attempts)
+        if group is not None:
+            wish = make_wish(mode, parts, begins, on_lost, lost_seconds, attempts)
+            await self._run(self._calls.group_waits.subscribe(topic, group, wish, timeout, fresh=fresh))
+            return
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
@@ -219,19 +237,33 @@ class AsyncClient(AsyncTopicCalls):
         """Delete a topic; arguments and errors as `Client.delete_topic`."""
         return await asyncio.to_thread(self._topic_objects.delete, topic, force=force)
 
-    async def get(self, topic: str, timeout: float | None = None) -> Message | None:
+    async def get(self, topic: str, timeout: float | None = None, *, group: str | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""
-        self._check_free(topic)
-        batch = await self._run(self._calls.gets.get_many(topic, 1, timeout))
+        batch = await self.get_many(topic, 1, timeout, group=group)
         return batch[0] if batch else None
 
-    async def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
+    async def get_many(
+        self,
+        topic: str,
+        max: int = RECEIVE_MAX,  # noqa: A002
+        timeout: float | None = None,
+        *,
+        group: str | None = None,
+    ) -> Batch:
         """Return the next messages that are here, up to `max`; arguments and errors as `Client.get_many`."""
+        if group is not None:
+            return await self._run(self._calls.group_gets.get_many(topic, group, max, timeout))
         self._check_free(topic)
         return await self._run(self._calls.gets.get_many(topic, max, timeout))
 
-    async def messages(self, topic: str, timeout: float | None = None) -> AsyncIterator[Message]:
+    async def messages(
+        self, topic: str, timeout: float | None = None, *, group: str | None = None
+    ) -> AsyncIterator[Message]:
         """Yield messages until none comes for `timeout` seconds; arguments and errors as `Client.messages`."""
+        if group is not None:
+            async for message in self._group_messages(topic, group, timeout):
+                yield message
+            return
         self._check_free(topic)
         while True:
             calls = self._calls
@@ -253,6 +285,8 @@ class AsyncClient(AsyncTopicCalls):
         max: int = PROCESS_MAX,  # noqa: A002
         hold: Hold = "all",
         *,
+        group: str | None = None,
+        claim: Claim = "auto",
         concurrency: int = 1,
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
@@ -271,6 +305,7 @@ class AsyncClient(AsyncTopicCalls):
         Args:
             topic, handler, timeout, max, hold: as for `Client.process`.
             concurrency: above 1, so many handlers run side by side, each in a task of its own; see `Client.process`.
+            group, claim: as for `Client.process`. Without a claim, the first statement of a handler waits for it.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.
@@ -282,6 +317,8 @@ class AsyncClient(AsyncTopicCalls):
         check_count("max", max)
         check_hold(hold)
         check_concurrency(concurrency)
+        if group is not None:
+            return await self._process_group(topic, group, handler, timeout, max, concurrency, claim)
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
         if concurrency > 1:

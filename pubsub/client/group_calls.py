@@ -1,159 +1,145 @@
-"""The arguments and the steps of a client's calls about consumer groups."""
+"""Add consumer groups to both clients: many processes share a topic, and each message happens once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Literal
 
-from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX
-from pubsub.client import group_requests
-from pubsub.client.arguments import check_seconds, check_truth
-from pubsub.client.group_facts import GroupFacts, GroupLetter, MemberFacts
-from pubsub.client.requests import Proxies
-from pubsub.client.session import Session
-from pubsub.client.topic_settings import proxies_of
+from pubsub.client.client_base import ClientBase
+from pubsub.client.core.message import Batch, Message
+from pubsub.client.flows.crew import in_tasks, on_threads
+from pubsub.client.flows.flow import Flow, Result
+from pubsub.client.flows.group_processing import GroupProcessing, check_claim
+from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
 from pubsub.errors import CallerError
-from pubsub.protocol.group_bodies import KEYED, REDELIVER, SHARED, WAIT
-from pubsub.protocol.names import check_id, check_topic, parse_position
 
-Result = TypeVar("Result")
+Mode = Literal["shared", "keyed"]
+"""Who gets a record: any member, or the member that has the part of its key."""
 
+OnLost = Literal["wait", "redeliver"]
+"""What happens to the records of a member that is not heard: they wait for it, or go to another one after a time."""
 
-def check_group(topic: str, name: str) -> None:
-    """Check the names of a topic and of a group.
-
-    Raises:
-        InvalidName: one is not allowed.
-    """
-    check_topic(topic)
-    check_id("group", name)
+Claim = Literal["auto", "before"]
+"""When a record is claimed: as the handler's pace allows, or always before its handler begins."""
 
 
-def check_ids(ids: Sequence[str]) -> None:
-    """Check the form of the IDs of dead letters.
+def check_only_group(group: object, **values: object) -> None:
+    """Check that values of groups are named with a group only.
 
     Raises:
-        CallerError: one has another form.
+        CallerError: they are not.
     """
-    for one in ids:
-        if parse_position(one) is None:
-            raise CallerError(f"{one[:80]!r} is no ID of a dead letter, such as 0123456789abcdef.7")
+    named = [name for name, value in values.items() if value is not None]
+    if group is None and named:
+        raise CallerError(f"{named[0]} belongs to a consumer group: name it, too (group=…)")
 
 
-def changed_values(
-    on_lost: str | None, lost_seconds: float | None, attempts: int | None, mode: str | None, parts: int | None
-) -> dict[str, Any]:
-    """Return the values of a group to change, as `group_requests.change` takes them.
+class GroupCalls(ClientBase, ABC):
+    """The calls of `Client` about groups."""
 
-    Raises:
-        CallerError: one is not allowed, or none is given.
-    """
-    values: dict[str, Any] = {}
-    if on_lost is not None:
-        _one_of("on_lost", on_lost, (WAIT, REDELIVER))
-        values["on_lost"] = on_lost
-    if lost_seconds is not None:
-        check_seconds("lost_seconds", lost_seconds)
-        if lost_seconds < LOST_SECONDS_MIN:
-            raise CallerError(f"lost_seconds is at least {LOST_SECONDS_MIN}, not {lost_seconds:g}")
-        values["lost_ms"] = round(lost_seconds * 1000)
-    if attempts is not None:
-        _within("attempts", attempts, ATTEMPTS_MAX)
-        values["attempts"] = attempts
-    if mode is not None:
-        _one_of("mode", mode, (SHARED, KEYED))
-        values["mode"] = mode
-    if parts is not None:
-        _within("parts", parts, PARTS_MAX)
-        if mode != KEYED:
-            raise CallerError("parts goes with the mode keyed")
-        values["parts"] = parts
-    if not values:
-        raise CallerError("name a value to change: on_lost, lost_seconds, attempts, or mode with parts")
-    return values
+    @abstractmethod
+    def _run(self, flow: Flow[Result]) -> Result:
+        """Run a call's flow on this thread."""
+
+    def leave(self, topic: str, *, group: str, timeout: float | None = None) -> None:
+        """Leave a consumer group: finish what is in hand, and give all else back. Nothing stays in doubt.
+
+        `close` leaves all groups. A later call that takes from the group joins again.
+
+        Args:
+            topic, group: a group that this client subscribed to.
+            timeout: in seconds; None: the client's. A handler that runs longer is rolled back.
+
+        Raises:
+            NotSubscribed: this client is no member.
+            Unavailable: the service did not confirm in time; what this client holds is given back once it is heard.
+            PubsubError: otherwise as `get`.
+        """
+        self._run(self._calls.group_waits.leave(topic, group, timeout))
+
+    def end_group(self, topic: str, group: str, *, force: bool = False, timeout: float | None = None) -> None:
+        """End a consumer group for all its members, and drop its backlog.
+
+        Args:
+            topic, group: the group.
+            force: end it although members that are not heard hold records, which may be done or not.
+            timeout: in seconds; None: the client's.
+
+        Raises:
+            GroupInDoubt: such members hold records; nothing was changed.
+            PubsubError: otherwise as `unsubscribe`.
+        """
+        self._run(self._calls.group_waits.end(topic, group, timeout, force=force))
+
+    def _process_group(
+        self,
+        topic: object,
+        group: str,
+        handler: Handler,
+        timeout: float | None,
+        most: int,
+        concurrency: int,
+        claim: str,
+    ) -> int:
+        check_handler(handler, awaits=False)
+        check_claim(claim)
+        calls = self._calls
+        member = calls.group_waits.member_of(topic, group)
+        source = GroupProcessing(calls.group_waits, member, most, concurrency, claim)
+        return self._run(on_threads(calls.session, source, handler, timeout, most, concurrency))
+
+    def _group_messages(self, topic: str, group: str, timeout: float | None) -> Iterator[Message]:
+        while True:
+            found: Batch = self._run(self._calls.group_gets.get_on(topic, group, timeout))
+            if not found:
+                return
+            yield found[0]
 
 
-def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise CallerError(f"{name} is {' or '.join(allowed)}, not {str(value)[:60]!r}")
+class AsyncGroupCalls(ClientBase, ABC):
+    """The calls of `AsyncClient` about groups."""
 
+    @abstractmethod
+    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
+        """Run a call's flow."""
 
-def _within(name: str, value: object, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise CallerError(f"{name} is a number from 1 to {most:,}, not {value!r:.60}")
+    @abstractmethod
+    async def _breathe(self) -> None:
+        """Let other coroutines run."""
 
+    async def leave(self, topic: str, *, group: str, timeout: float | None = None) -> None:
+        """Leave a consumer group, and give all back; arguments and errors as `Client.leave`."""
+        await self._run(self._calls.group_waits.leave(topic, group, timeout))
 
-class GroupCalls:
-    """The calls of one client about groups.
+    async def end_group(self, topic: str, group: str, *, force: bool = False, timeout: float | None = None) -> None:
+        """End a consumer group for all its members; arguments and errors as `Client.end_group`."""
+        await self._run(self._calls.group_waits.end(topic, group, timeout, force=force))
 
-    Args:
-        session: names the proxies and the keys.
-    """
+    async def _process_group(
+        self,
+        topic: object,
+        group: str,
+        handler: AsyncHandler,
+        timeout: float | None,
+        most: int,
+        concurrency: int,
+        claim: str,
+    ) -> int:
+        check_handler(handler, awaits=True)
+        check_claim(claim)
+        calls = self._calls
+        member = calls.group_waits.member_of(topic, group)
+        source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run_flow)
+        run: Any = self._run
+        return await in_tasks(calls.session, source, handler, timeout, most, concurrency, run, self._breathe)
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    async def _run_flow(self, flow: Flow[Any]) -> Any:
+        return await self._run(flow, breathes=False)
 
-    def groups(self, topic: str | None) -> list[GroupFacts]:
-        if topic is None:
-            with proxies_of(self._session) as proxies:
-                return group_requests.groups_everywhere(proxies, self._session.name)
-        check_topic(topic)
-        with proxies_of(self._session) as proxies:
-            return group_requests.list_groups(proxies, self._session.name, topic)
-
-    def members(self, topic: str, name: str) -> list[MemberFacts]:
-        return self._on(topic, name, lambda proxies, sender: group_requests.list_members(proxies, sender, topic, name))
-
-    def letters(self, topic: str, name: str) -> list[GroupLetter]:
-        return self._on(topic, name, lambda proxies, sender: group_requests.list_letters(proxies, sender, topic, name))
-
-    def release(self, topic: str, name: str, client: str, store: str, *, lost_disk: bool, force: bool) -> int:
-        check_id("client ID", client)
-        check_truth("lost_disk", lost_disk)
-        check_truth("force", force)
-
-        def work(proxies: Proxies, sender: str) -> int:
-            group = group_requests.find_group(proxies, sender, topic, name)
-            members = group_requests.list_members(proxies, sender, topic, name)
-            member = group_requests.find_member(members, topic, name, client, store)
-            return group_requests.release(proxies, sender, topic, group, member, lost_disk=lost_disk, force=force)
-
-        return self._on(topic, name, work)
-
-    def redrive(self, topic: str, name: str, ids: Sequence[str] | None, *, drop: bool) -> int:
-        chosen = [] if ids is None else list(ids)
-        check_ids(chosen)
-        if ids is not None and not chosen:
-            return 0
-
-        def work(proxies: Proxies, sender: str) -> int:
-            group = group_requests.find_group(proxies, sender, topic, name)
-            if chosen:
-                letters = group_requests.list_letters(proxies, sender, topic, name)
-                group_requests.check_letters(letters, topic, name, chosen)
-            return group_requests.redrive(proxies, sender, topic, group, chosen, drop=drop)
-
-        return self._on(topic, name, work)
-
-    def resume(self, topic: str, name: str, *, skip: bool) -> int:
-        check_truth("skip", skip)
-
-        def work(proxies: Proxies, sender: str) -> int:
-            group = group_requests.find_group(proxies, sender, topic, name)
-            return group_requests.resume(proxies, sender, topic, group, skip=skip)
-
-        return self._on(topic, name, work)
-
-    def change(self, topic: str, name: str, *wanted: Any) -> GroupFacts:
-        values = changed_values(*wanted)
-
-        def work(proxies: Proxies, sender: str) -> GroupFacts:
-            group = group_requests.find_group(proxies, sender, topic, name)
-            return group_requests.change(proxies, sender, topic, group, values)
-
-        return self._on(topic, name, work)
-
-    def _on(self, topic: str, name: str, work: Callable[[Proxies, str], Result]) -> Result:
-        check_group(topic, name)
-        with proxies_of(self._session) as proxies:
-            return work(proxies, self._session.name)
+    async def _group_messages(self, topic: str, group: str, timeout: float | None) -> AsyncIterator[Message]:
+        while True:
+            found: Batch = await self._run(self._calls.group_gets.get_on(topic, group, timeout))
+            if not found:
+                return
+            yield found[0]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from pubsub.client.client_base import ClientBase
 
 if TYPE_CHECKING:
-    from pubsub.client.group_calls import GroupCalls
     from pubsub.client.group_facts import GroupFacts, GroupLetter, MemberFacts
+    from pubsub.client.group_operator_calls import GroupCalls
 
 
 class _Calls(ClientBase):
     @property
     def _groups(self) -> GroupCalls:
-        from pubsub.client.group_calls import GroupCalls  # noqa: PLC0415 - few clients need it.
+        from pubsub.client.group_operator_calls import GroupCalls  # noqa: PLC0415 - few clients need it.
 
         session = self._session
         with session.entered():  # A closed client refuses.

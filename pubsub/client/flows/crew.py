@@ -231,12 +231,16 @@ class Threads:
             self._crew.not_started()
             raise CallerError("the system refuses another thread for a handler; lower concurrency")
 
-    def _run(self) -> None:
-        work = self._crew.work(_no_breath)
+    def work_here(self) -> None:
+        """Let this thread be the only worker, until nothing is here."""
         try:
-            work.send(None)
+            self._crew.work(_no_breath).send(None)
         except StopIteration:
             return
+
+    def _run(self) -> None:
+        try:
+            self.work_here()
         except BaseException as error:  # noqa: BLE001 - the call raises it.
             _log.debug("client %s: a worker ended", self._crew.session.name, exc_info=error)
 
@@ -287,7 +291,7 @@ def on_threads(
         threads = Threads(crew)
         try:
             source.hold()
-            taken = yield from crew.lead(threads.start)
+            taken = yield from crew.lead(threads.start if concurrency > 1 else threads.work_here)
         finally:
             threads.join()
             source.release()

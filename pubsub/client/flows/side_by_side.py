@@ -187,7 +187,7 @@ class SideBySide(Processing):
         task = asyncio.current_task() if awaits else None
         self.hands.tasks.add(task)
         try:
-            return await self._attempt(found, handler, awaits=awaits)
+            return await self.run(found, handler, awaits=awaits)
         finally:
             self.session.handlers.discard(get_ident())
             self.hands.tasks.discard(task)
