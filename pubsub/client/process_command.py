@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pubsub import console
+from pubsub.client.group_commands import Group
 from pubsub.client.inputs import opened_client
 from pubsub.client.running_commands import CommandFailed, Commands, Stopped
 from pubsub.config.loading import Loaded
@@ -23,7 +24,7 @@ CALL_MESSAGES: Final = 100
 """Most messages of one call with several commands at a time."""
 
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic; the client must be subscribed.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Command = Annotated[
     list[str], typer.Argument(metavar="-- COMMAND", help="Program that handles one message, with its arguments.")
 ]
@@ -65,6 +66,7 @@ def process(
     ctx: typer.Context,
     topic: Topic,
     command: Command,
+    group: Group = None,
     count: Count = None,
     idle: Idle = None,
     concurrency: Concurrency = 1,
@@ -75,23 +77,33 @@ def process(
 ) -> None:
     """Run COMMAND for each message of TOPIC, with the message on its standard input.
 
+    The client must be subscribed. With --group it joins that consumer group, and takes a share of its messages. Each is
+    claimed before COMMAND begins, so no other member begins it meanwhile.
+
     Exit code 0 of COMMAND: the message is done. 75: it comes again after --later. 65: it is a dead letter at once.
-    Another code, a signal or --handler-timeout: it comes again, and after --handler-attempts tries it is a dead letter.
+    Another code, a signal or --handler-timeout: it comes again, and after --handler-attempts tries, or those of the
+    group, it is a dead letter.
     Output of COMMAND goes to the output of this command.
 
     COMMAND gets these variables. PUBSUB_MESSAGE is the ID of the message. PUBSUB_MESSAGE_KEY, _HEADERS (JSON), _TOPIC,
     _PUBLISHER, _COUNTER and _STAMP describe it. PUBSUB_MESSAGE_ATTEMPTS is 1 in the first try. PUBSUB_MESSAGE_DOUBTFUL
-    is 1 if the message may have been handled before without this count, otherwise empty.
+    is 1 if the message may have been handled before without this count, otherwise empty. With a group,
+    PUBSUB_MESSAGE_GROUP and, if it is keyed, PUBSUB_MESSAGE_PART.
 
     SIGTERM and Ctrl-C go to COMMAND, too, and no further message begins. If COMMAND ends by the signal, its message
     comes again, and the try is no failure. A second signal kills COMMAND. Effects of COMMAND are not undone.
     """
-    commands = Commands(command, handler_timeout, later, "")
+    commands = Commands(command, handler_timeout, later, group or "")
     most = 1 if concurrency == 1 else CALL_MESSAGES
-    with opened_client(ctx, loaded, topic) as client, commands.signals():
+    with opened_client(ctx, loaded, topic, new=group is not None) as client, commands.signals():
+        if group is not None:
+            client.subscribe(topic, group=group)
 
         def step(left: int) -> int:
-            return client.process(topic, commands.handle, CALL_SECONDS, min(left, most), hold, concurrency=concurrency)
+            return client.process(
+                topic, commands.handle, CALL_SECONDS, min(left, most), hold, group=group, claim="before",
+                concurrency=concurrency,
+            )  # fmt: skip
 
         _take(step, commands, count, idle)
     facts = {"client": ctx.obj, "topic": topic, "handled": commands.ended}

@@ -72,6 +72,7 @@ class Commands:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock: Final = Lock()
         self.stopping = self.ended = 0
+        self._killed = False
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -90,6 +91,9 @@ class Commands:
 
     def _signal(self, number: int, _: object) -> None:
         if self.stopping:
+            self._killed = True
+            for child in list(self._running):  # Before the exception: a call with threads waits for its handlers.
+                end(child, group=True)
             raise KeyboardInterrupt
         self.stopping = number
         for child in list(self._running):
@@ -154,7 +158,7 @@ class Commands:
                 self.ended += 1
         if code == 0:
             return
-        if self.stopping and code in {-self.stopping, 128 + self.stopping}:
+        if self._killed or (self.stopping and code in {-self.stopping, 128 + self.stopping}):
             raise Later(0)
         if code == EXIT_LATER:
             raise Later(self._later)
@@ -198,9 +202,8 @@ def environment(message: Message, group: str) -> dict[str, str]:
         "PUBSUB_MESSAGE_ATTEMPTS": message.attempts,
         "PUBSUB_MESSAGE_DOUBTFUL": "1" if message.doubtful else "",
     }
-    part = getattr(message, "part", None)
-    if group and part is not None:
-        told["PUBSUB_MESSAGE_PART"] = part
+    if message.part is not None:
+        told["PUBSUB_MESSAGE_PART"] = message.part
     if len(message.key) <= VARIABLE_BYTES_MAX and b"\0" not in message.key:
         told["PUBSUB_MESSAGE_KEY"] = os.fsdecode(message.key)
     headers = metadata_fields(b"", message.headers)
