@@ -296,7 +296,7 @@ def end(
     with _asking(loaded, patience) as proxies:
         found = group_requests.find_group(proxies, SENDER, topic, name)
         if found.in_doubt and not force:
-            raise group_requests.in_doubt(topic, found)
+            raise group_requests.in_doubt(proxies, SENDER, topic, found)
         doubt = f" {found.in_doubt:,} of its messages are in doubt." if found.in_doubt else ""
         confirm(
             f"Group {name} of {topic} ends. Its {found.waiting:,} waiting messages and {found.dead_letters:,} dead"

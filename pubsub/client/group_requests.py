@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
+from pubsub.client.errors import GroupInDoubt
 from pubsub.client.group_facts import GroupFacts, GroupLetter, MemberFacts
 from pubsub.client.requests import Proxies
 from pubsub.client.topic_settings import OF_EARLIER_RELEASES
@@ -25,6 +26,9 @@ HOLDERS_ASKED_MAX: Final = 3
 """Holders of one topic that are asked for a group; more than one is asked while a topic is split."""
 
 NAMES_SHOWN: Final = 10
+
+LETTERS_MAX: Final = 10_000
+"""Members or dead letters of one group that are listed; a group has no more dead letters."""
 
 Row = TypeVar("Row")
 
@@ -103,13 +107,13 @@ def find_member(members: Sequence[MemberFacts], topic: str, name: str, client: s
     return found[0]
 
 
-def list_letters(proxies: Proxies, sender: str, topic: str, name: str) -> list[GroupLetter]:
-    """Return the dead letters of a group in the order of their places.
+def list_letters(proxies: Proxies, sender: str, topic: str, name: str, most: int = LETTERS_MAX) -> list[GroupLetter]:
+    """Return the dead letters of a group in the order of their places, at most so many.
 
     Raises:
         NotKnown: there is no such group.
     """
-    rows = _pages(proxies, Describe(sender, topic, "dead", name), "dead", lambda row: str(row["id"]))
+    rows = _pages(proxies, Describe(sender, topic, "dead", name), "dead", lambda row: str(row["id"]), most)
     letters = _read(topic, rows, GroupLetter.of)
     return [replace(one, reason=unquote(one.reason)) for one in letters]
 
@@ -180,23 +184,22 @@ def end(proxies: Proxies, sender: str, topic: str, group: GroupFacts, *, force: 
     """End a group for all its members. Its waiting messages and its dead letters are given up.
 
     Raises:
-        NotNow: something is in doubt, and `force` is False.
+        GroupInDoubt: something is in doubt, and `force` is False.
     """
     request = Group(sender, topic, "end", group.name, group.number, force=int(force))
     try:
         _acted(proxies, request)
     except Refused as error:
         if "in doubt" in error.reason:
-            raise in_doubt(topic, group) from None
+            raise in_doubt(proxies, sender, topic, group) from None
         raise
 
 
-def in_doubt(topic: str, group: GroupFacts) -> NotNow:
+def in_doubt(proxies: Proxies, sender: str, topic: str, group: GroupFacts) -> GroupInDoubt:
     """Build the error for a group that cannot end yet."""
-    return NotNow(
-        f"group {group.name} of {topic} has messages in doubt, so it is not ended; start their members again, see"
-        f" pubsub group members {topic} {group.name}, or give --force (force=True)"
-    )
+    silent = [one for one in list_members(proxies, sender, topic, group.name) if one.in_doubt]
+    records = sum(one.in_doubt for one in silent) or group.in_doubt
+    return GroupInDoubt(topic, group.name, records, tuple(sorted({one.client for one in silent})))
 
 
 def resume(proxies: Proxies, sender: str, topic: str, group: GroupFacts, *, skip: bool) -> int:
@@ -229,6 +232,36 @@ def change(proxies: Proxies, sender: str, topic: str, group: GroupFacts, values:
             ) from None
         raise
     return find_group(proxies, sender, topic, group.name)
+
+
+def act(
+    proxies: Proxies, sender: str, topic: str, group: GroupFacts, action: str, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Carry an action out, and return its result by name.
+
+    Args:
+        action: release, redrive, drop, resume, end or change.
+        values: its arguments, as the functions of those names have them.
+
+    Raises:
+        NotKnown, NotNow, GroupInDoubt: as those functions.
+    """
+    if action == "release":
+        members = list_members(proxies, sender, topic, group.name)
+        member = find_member(members, topic, group.name, values["client"], values["store"])
+        lost, force = values["lost_disk"], values["force"]
+        return {"messages": release(proxies, sender, topic, group, member, lost_disk=lost, force=force)}
+    if action in {"redrive", "drop"}:
+        if values["ids"]:
+            check_letters(list_letters(proxies, sender, topic, group.name), topic, group.name, values["ids"])
+        return {"messages": redrive(proxies, sender, topic, group, values["ids"], drop=action == "drop")}
+    if action == "resume":
+        return {"messages": resume(proxies, sender, topic, group, skip=values["skip"])}
+    if action == "end":
+        end(proxies, sender, topic, group, force=values["force"])
+        return {}
+    assert action == "change", action
+    return {"values": str(change(proxies, sender, topic, group, values))}
 
 
 def groups_everywhere(proxies: Proxies, sender: str) -> list[GroupFacts]:
@@ -267,13 +300,15 @@ def _described(proxies: Proxies, request: Describe) -> dict[str, Any]:
     return dict(found)
 
 
-def _pages(proxies: Proxies, request: Describe, what: str, mark: Callable[[Any], str]) -> list[Any]:
+def _pages(
+    proxies: Proxies, request: Describe, what: str, mark: Callable[[Any], str], most: int = LETTERS_MAX
+) -> list[Any]:
     rows: list[Any] = []
     while True:
         found = _described(proxies, request)
         rows += found[what]
-        if not found.get("more") or not found[what]:
-            return rows
+        if not found.get("more") or not found[what] or len(rows) >= most:
+            return rows[:most]
         request = replace(request, after=mark(found[what][-1]))
 
 
