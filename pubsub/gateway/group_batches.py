@@ -6,7 +6,7 @@ work. A batch that is not confirmed in time is a failed attempt of each of its m
 and become dead letters of the group in the end. A gateway that restarts has no open batches any more, and its clients
 give the messages back.
 
-The rule is docs/explanation/gateway.md, H16.
+The rules are docs/explanation/gateway.md, H16 and H17.
 """
 
 from __future__ import annotations

@@ -303,7 +303,7 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": operation("live", "Live data of the page.", {"200": events, **problems()}, token)}
     }
-    names = ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back", "table")
+    names = ("page", "asking", "draw", "overview", "topic", "groups", "settings", "objects", "back", "table")
     scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **content(kind, TEXT)}, **problems()}
