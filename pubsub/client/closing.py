@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -18,8 +18,8 @@ LEAVE_SECONDS: Final = 5.0
 """Longest wait of a close until groups know what is done and what is given back, if they were heard lately."""
 
 NOT_LEFT: Final = (
-    "group %s of %s did not confirm what this client gives back: its next start does that, and until then it may count as"
-    " in doubt"
+    "group %s of %s did not confirm what this client gives back: its next start does that, and until then it may count"
+    " as in doubt"
 )
 
 _log: Final = logging.getLogger("pubsub.client")

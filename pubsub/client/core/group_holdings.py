@@ -189,19 +189,23 @@ class Holdings:
         self.hard.remove(said.done)
         held = Places(one.range for one in lines if one.kind == bodies.HELD)
         offered = Places(one.range for one in lines if one.kind == bodies.OFFERED)
-        self._update_hands(said, held)
-        self._update_queue(held, offered)
+        marked = [one for one in lines if one.attempts or one.doubtful]
+        self._update_hands(said, held, marked)
+        self._update_queue(held, offered, marked)
         self._add_missing(one for one in lines if one.kind == bodies.LOST)
         self._add_fresh(said, lines, () if records is None else self._slices(records))
 
-    def _update_hands(self, said: Say, held: Places) -> None:
+    def _update_hands(self, said: Say, held: Places, marked: Sequence[Holding]) -> None:
         claimed = Places(said.claim)
+        doubtful = Places(one.range for one in marked if one.doubtful)
         for hand in tuple(self.hands.values()):
             lane = hand.log, hand.part
             if held.has(lane, hand.offset):
                 hand.event(HELD)
                 self.offered.discard(lane, hand.low, hand.high)
                 self.kept.add(lane, hand.low, hand.high)
+                if doubtful.has(lane, hand.offset):  # It was given up since it was handed out.
+                    hand.piece = hand.piece._replace(doubtful=True)
             else:
                 asked = hand.state == ASKING and claimed.has(lane, hand.offset)
                 hand.event(REFUSED if asked else ABSENT)
@@ -209,8 +213,10 @@ class Holdings:
                 self.kept.discard(lane, hand.low, hand.high)
                 self.offered.discard(lane, hand.low, hand.high)
 
-    def _update_queue(self, held: Places, offered: Places) -> None:
+    def _update_queue(self, held: Places, offered: Places, marked: Sequence[Holding]) -> None:
         """Let the queue have what the answer shows, as it shows it."""
+        for one in marked:  # Counts and marks may have changed since a record was handed out.
+            self.queue.replace(lambda entry, one=one: _with_marks(entry, one))  # type: ignore[misc]
         if _within(self.kept, held) and _within(self.offered, offered):
             return
         self.queue.replace(lambda entry: self._shown(entry, held, offered))
@@ -349,6 +355,23 @@ class Extents:
     def empty(self) -> list[Range]:
         """Return the ranges without a record."""
         return [one for slots in self._slots.values() for one, _, entries in slots if not entries]
+
+
+def _with_marks(entry: Entry, line: Holding) -> Iterator[Entry]:
+    """Yield an entry with the marks of a line of the answer, where the line concerns it."""
+    log, low, high, part = line.range
+    same = (entry.attempts, entry.piece.doubtful) == (line.attempts, line.doubtful)
+    if same or entry.lane != (log, part) or entry.offset >= high or entry.offset + entry.records <= low:
+        yield entry
+        return
+    for inner in (
+        *entry.split(lambda offset: offset < low),
+        *entry.split(lambda offset: low <= offset < high),
+        *entry.split(lambda offset: offset >= high),
+    ):
+        if low <= inner.offset < high:
+            inner.attempts, inner.piece = line.attempts, inner.piece._replace(doubtful=line.doubtful)
+        yield inner
 
 
 def _within(some: Places, others: Places) -> bool:

@@ -515,7 +515,8 @@ class GroupMember:
         say = self.holdings.say(claims, NAMES_MAX if self.life == NEW else TELL_MAX)
         say = say._replace(tried=tried, later=later, dead=dead)
         wait = 0.0
-        if want and not claims and self.life != NEW:
+        tells = bool(claims or say.done or ended)  # What is told must be answered, or it is told again and again.
+        if want and not tells and self.life != NEW:
             until = max(call.until for call in self.calls)
             wait = 0.0 if self.retries.failed else min(WAIT_SECONDS, max(0.0, until - now))
         work = Work(

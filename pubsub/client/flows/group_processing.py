@@ -223,6 +223,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         member, hand = self.member, attempt.hand
         if not member.is_claimed(hand):
             raise ClaimLost(member.topic, member.name, attempt.message.id)
+        attempt.message.doubtful = hand.piece.doubtful  # It may have been given up since its handler began.
 
     def _claim(self, attempt: GroupAttempt) -> None:
         """Wait on this thread until a record is claimed.
