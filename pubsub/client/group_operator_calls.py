@@ -36,7 +36,11 @@ def check_ids(ids: Sequence[str]) -> None:
         CallerError: one has another form.
     """
     for one in ids:
-        if parse_position(one) is None:
+        try:
+            place = parse_position(one)
+        except ValueError:
+            place = None
+        if place is None:
             raise CallerError(f"{one[:80]!r} is no ID of a dead letter, such as 0123456789abcdef.7")
 
 

@@ -281,10 +281,11 @@ def groups_everywhere(proxies: Proxies, sender: str) -> list[GroupFacts]:
     known = {entry["topic"] for report in reports for entry in report["topics"]}
     found: list[GroupFacts] = []
     for topic in sorted(known | topics.keys()):
-        if topic in topics:
-            found += _read(topic, topics[topic].get("groups", ()), partial(GroupFacts.of, topic))
-        else:  # The report of its server has no room for all topics.
-            found += list_groups(proxies, sender, topic)
+        rows = topics.get(topic, {}).get("groups")
+        # A report may have no room for all topics, and an earlier release reports no groups.
+        found += (
+            list_groups(proxies, sender, topic) if rows is None else _read(topic, rows, partial(GroupFacts.of, topic))
+        )
     return sorted(found, key=lambda one: (one.topic, one.name))
 
 

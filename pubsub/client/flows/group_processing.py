@@ -143,6 +143,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         with self.session.lock:
             if self._call_of is not None:
                 self._call_of.left = 0
+                self.session.wake()
 
     def ready(self) -> bool:
         """Return True if a record can begin now. Takes no lock and changes nothing."""
