@@ -31,6 +31,7 @@ def test_no_line_of_the_page_is_omitted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) -> None:
     for name, source in zip(NAMES, PROGRAMS, strict=True):
         (tmp_path / name).write_text(source)
@@ -47,7 +48,7 @@ def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) 
     try:
         done = subprocess.run(
             ["bash", "-ec", typed],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False,
         )  # fmt: skip
     finally:
         down = [sys.executable, "-m", "pubsub", "down", "--dir", "cluster"]
