@@ -156,6 +156,7 @@ class GroupMember:
         begun: number of the attempt by position, of attempts that are on the disk.
         ready: True if a call may begin a record now, for readers without the lock.
         losses: losses of the whole group that the application has not learned of.
+        remaking: True while the group is made anew, because no holder knows it any more.
     """
 
     def __init__(self, member: int, client: str, topic: str, name: str, store: str, retries: Retries) -> None:
@@ -176,7 +177,7 @@ class GroupMember:
         self.left = True
         self.begun: dict[Position, int] = {}
         self.ended: dict[Position, Ended] = {}
-        self.ready = False
+        self.ready = self.remaking = False
         self.losses: list[DataLoss] = []
         self._rows = Places()
         self._stale_lanes: dict[Lane, None] = {}
@@ -213,7 +214,7 @@ class GroupMember:
     def joined(self, number: int, log: str, values: GroupValues, wish: Wish) -> None:
         """Accept a durable answer to a request that makes or joins the group."""
         self.failure, self.unknown, self.stop, self.log, self.avoid = None, 0, "", log or self.log, ""
-        self.wish = wish
+        self.wish, self.remaking = wish, False
         if number == self.number and values.parts == self.values.parts and self.life != ENDED:
             self.values = values
             return
@@ -243,7 +244,10 @@ class GroupMember:
         self.life = LIFE[self.life, CALLED]
         if not self.calls:
             self.retries.renew(self.retries.proxy)
-            self._began_at = self.asked_at = now
+            self._began_at = now
+            self.stop, self._poll_at = "", float("-inf")  # The service may hand out again by now.
+            if self.answered_at >= self.asked_at:
+                self.asked_at = now
         self.calls.append(call)
         self.look()
 
@@ -494,7 +498,7 @@ class GroupMember:
             epoch: the first number of the session.
         """
         sent = self.sent
-        if self.failure is not None or not self.number or self.life in {LEFT, ENDED}:
+        if self.failure is not None or not self.number or self.remaking or self.life in {LEFT, ENDED}:
             return None
         if sent is not None and now >= sent.deadline:
             sent.deadline, sent.at, self.sent_at = self._deadline(now, sent.work), now, now
@@ -620,7 +624,7 @@ class GroupMember:
 
     def deadline(self) -> float:
         """Return the next time at which `tick` or `next_work` has work; infinity: none is known."""
-        if self.failure is not None or self.life in {LEFT, ENDED} or not self.number:
+        if self.failure is not None or self.remaking or self.life in {LEFT, ENDED} or not self.number:
             return float("inf")
         times = [self._back_at()]
         if self.sent is not None:
