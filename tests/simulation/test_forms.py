@@ -64,7 +64,7 @@ def test_nothing_is_found_and_both_forms_are_sent_and_an_older_release_takes_its
         counters.update(result.counters)
     for what in ("taken by an older release", "of form 1 taken by this release", "of form 2 taken by this release"):
         assert counters[f"entries {what}"] > SEEDS
-        assert counters[f"chunks {what}"] > SEEDS
+        assert counters[f"chunks {what}"] > SEEDS // 3
 
 
 def test_some_runs_with_pairs_have_older_members_and_are_otherwise_unchanged() -> None:
