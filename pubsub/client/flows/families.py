@@ -15,10 +15,10 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.gets import Gets
 from pubsub.client.session import Session
-from pubsub.errors import CallerError, InvalidName, NotAllowed, NotSubscribed, Superseded, Unavailable
+from pubsub.errors import CallerError, NotAllowed, NotSubscribed, Superseded, Unavailable
 from pubsub.protocol.names import EARLIEST, LATEST, Start
 from pubsub.protocol.pattern_table import CLIENT_PATTERNS_MAX
-from pubsub.protocol.patterns import check_pattern, is_pattern
+from pubsub.protocol.patterns import check_new_pattern, check_pattern, is_pattern
 
 
 def stands_for_several(session: Session, name: str) -> bool:
@@ -26,7 +26,7 @@ def stands_for_several(session: Session, name: str) -> bool:
     return isinstance(name, str) and name not in session.core.subscriptions and is_pattern(name)
 
 
-def _stamp_of(start: Start | None) -> int:
+def stamp_of(start: Start | None) -> int:
     """Return the timestamp at which a subscription to a pattern begins; 0: now.
 
     Raises:
@@ -57,9 +57,8 @@ class SubscribingToFamilies:
             start: where a new subscription begins; None: now.
         """
         session, families = self.session, self.core.families
-        if check_pattern(pattern)[:1] in {"$", "_"}:
-            raise InvalidName("pattern", pattern, "a leading _ or $ is reserved for topics of the service")
-        until, stamp = session.until(timeout), _stamp_of(start)
+        check_new_pattern(pattern)
+        until, stamp = session.until(timeout), stamp_of(start)
         with session.entered():
             session.check_may_wait()
             session.check_disk()
