@@ -247,10 +247,12 @@ def _views() -> dict[str, Any]:
     named = _query(
         "subscribers", "Number of subscribers per topic, the slowest first [all].", {"type": "integer", "minimum": 0}
     )
+    matched = _query("topic", "Only patterns that match this topic.", _TEXT)
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
         "/topics": view("listTopics", "List topics, by page.", "Topics", search, after, _MAX, sort, named),
         "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create() | _delete(),
+        "/patterns": view("listPatterns", "List subscriptions to patterns.", "Families", matched),
         "/servers": view("listServers", "List servers.", "Servers"),
         "/proxies": view("listProxies", "List proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},

@@ -312,6 +312,16 @@ class Topic(Shape, kw_only=True):
     subscribers_total: Annotated[Count | None, Meta(description="Number of subscribers, listed or not; null: unknown.")]
 
 
+class Family(Shape):
+    client: str
+    pattern: str
+    since: Annotated[int, Meta(ge=0, description="Earlier messages are not received; microseconds since 1970.")]
+
+
+class Families(Shape):
+    patterns: list[Family]
+
+
 class Topics(Shape):
     topics: list[Topic]
     total: Count

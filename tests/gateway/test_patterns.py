@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from tests.faults.cluster import Cluster, until
+from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.receiver import Receiver
 from tests.gateway.serving import Gateway
+
+in_browser = pytest.mark.skipif(
+    DRIVER is None and not REQUIRED, reason="no chromedriver is here: patterns were not tried in a browser"
+)
 
 
 def collected(gateway: Gateway, pattern: str, name: str, count: int) -> list[tuple[str, str]]:
@@ -147,3 +152,42 @@ def test_a_pattern_begins_at_a_time_and_anew(gateway: Gateway) -> None:
     assert found[-1] == ("past.x", "after")
     shown = gateway.ask("GET", "/topics/past.*/subscribers/s").json()
     assert (shown["topic"], shown["open_batch"], shown["dead_letters"]) == ("past.*", None, 0)
+
+
+def patterns(gateway: Gateway, topic: str) -> list[tuple[str, str]]:
+    found = gateway.ask("GET", f"/patterns?topic={topic}").json()["patterns"]
+    return [(row["client"], row["pattern"]) for row in found if row["pattern"] != ">"]
+
+
+def test_patterns_are_listed_and_an_operator_ends_one(gateway: Gateway) -> None:
+    gateway.subscribe("over.*", "s")
+    gateway.put("over.a", b"waits")
+    until(lambda: patterns(gateway, "over.a") == [("http.s", "over.*")], "the report has it")
+    assert patterns(gateway, "under.a") == []
+    assert gateway.ask("DELETE", "/topics/over.*/clients/nobody").status_code == 404
+    ended = gateway.ask("DELETE", "/topics/over.*/clients/http.s")
+    assert (ended.status_code, ended.json()["topic"], ended.json()["client"]) == (200, "over.*", "http.s")
+    until(lambda: patterns(gateway, "over.a") == [], "the report has it no more")
+    refused = gateway.ask("GET", "/topics/over.*/subscribers/s/messages?wait=10")
+    assert (refused.status_code, "subscribe again" in refused.json()["detail"]) == (409, True)
+    gateway.subscribe("over.*", "s")
+    gateway.put("over.b", b"new")
+    bodies: list[str] = []
+    while "new" not in bodies:  # One as young as the bound on skew may come before.
+        batch = gateway.poll("over.*", "s")
+        bodies += [message["body"] for message in batch["messages"]] or ["nothing came"]
+        assert "nothing came" not in bodies
+        gateway.confirm(batch)
+
+
+@in_browser
+def test_the_page_of_a_topic_lists_patterns_that_match_and_ends_one(gateway: Gateway) -> None:
+    gateway.subscribe("shown.*", "s")
+    gateway.put("shown.a", b"waits")
+    with Browser() as browser:
+        browser.go(f"{gateway.url}/#/topics/shown.a")
+        until(lambda: "shown.*" in browser.text("#patterns"), "the pattern is listed")
+        assert "http.s" in browser.text("#patterns")
+        browser.run("window.confirm = () => true")
+        browser.click("#patterns button")
+        until(lambda: patterns(gateway, "shown.a") == [], "it has ended")
