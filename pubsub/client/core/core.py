@@ -21,6 +21,7 @@ from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
 from pubsub.client.core.groups import Groups
+from pubsub.client.core.intent import CONTINUED, SHORT
 from pubsub.client.core.long_poll import WAIT_SECONDS_MAX
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
@@ -47,14 +48,6 @@ service.
 
 IDLE: Final = float("-inf")
 
-CONTINUED: Final = (
-    "client %s continues its subscription to %s from another state directory: messages delivered there without an"
-    " acknowledgement are marked doubtful, since they may have been processed already"
-)
-SHORT: Final = (
-    "client %s: %s begins at fewer messages than %s: its history has more rows of left-out messages than a server reads"
-    " for one start; name a datetime to begin earlier"
-)
 _log: Final = logging.getLogger("pubsub.client")
 
 
