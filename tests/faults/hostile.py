@@ -95,7 +95,7 @@ class Well:
     def stop(self) -> None:
         """After the round it is in."""
         self._stopping = True
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
 
@@ -260,7 +260,7 @@ class Peer:
         if self._own:
             self._context.term()
 
-    def send(self, frames: Sequence[bytes | memoryview], seconds: float = 20.0) -> None:
+    def send(self, frames: Sequence[bytes | memoryview], seconds: float = 120.0) -> None:
         """As soon as there is room."""
         deadline = time.monotonic() + seconds
         while True:

@@ -17,7 +17,7 @@ from tests.faults.members import PATIENCE_SECONDS, Members
 from tests.faults.relay import DOWN
 from tests.faults.test_large_move import memory
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 MIB = 1 << 20
 STREAM_BYTES = 8 * MIB
@@ -84,7 +84,7 @@ def take(bob: Any, topic: str, count: int) -> list[bytes]:
     """Exactly so many, and then there is nothing."""
     got: list[bytes] = []
     while len(got) < count:
-        batch = bob.get_many(topic, timeout=20.0)
+        batch = bob.get_many(topic, timeout=120.0)
         assert batch, f"{len(got)} of {count} came"
         got += [body[:8] for body in batch.bodies()]
     assert nothing(bob, topic)

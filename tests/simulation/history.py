@@ -145,6 +145,32 @@ class Reading:
         self.directory += 1
         self.unsure, self.settled = False, None
 
+    def confirm(self, now: float, deletions: Iterable[Deletion]) -> None:
+        """Record an answered subscribe of its client."""
+        self.take_over(now, deletions)
+        self.settled = now
+        self.confirmed = now if self.promised is None else self.promised
+
+    def promise(self) -> None:
+        """Have the next confirmation count since the present one: the subscription continues."""
+        self.promised = self.confirmed if self.promised is None else self.promised
+
+    def take_over(self, now: float, deletions: Iterable[Deletion]) -> None:
+        """Record that a directory has a confirmed subscription, which continues that of an earlier directory.
+
+        A deletion ends the earlier subscription, so messages put before this confirmation then need not arrive
+        (docs/explanation/deletion.md, *Limits*).
+        """
+        since = self.confirmed if self.promised is None else self.promised
+        if since is not None and any(one.is_after(since, self.topic) for one in deletions):
+            self.promised = now
+
+    def make_anew(self, now: float) -> None:
+        """Record a reported loss of the subscription, which the client has made anew: later messages must arrive."""
+        if self.confirmed is not None:
+            self.confirmed = now
+            self.promised = None if self.promised is None else now
+
     def all(self) -> Iterator[list[Seen]]:
         """All parts."""
         yield from self.parts

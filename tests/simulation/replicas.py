@@ -58,6 +58,8 @@ class Replica:
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.node.name} is told about {topic}: {type(error).__name__}")
             self._settled[topic] = self.world.now if error is None else None
+            if error is None:
+                reading.take_over(self.world.now, self.of.program.history.deletions)
             if error is None and reading.open_since is None:  # Its client got the confirmation of its leave meanwhile.
                 reading.open_since = began
             # The marked messages wait for it now, and may go to another server before it asks.
@@ -94,6 +96,7 @@ class Replica:
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
             reading.excused += last - first + 1
         reading.lost.setdefault(error.first, -1)
+        reading.take_over(self.world.now, self.of.program.history.deletions)
         reading.purged = reading.purged or error.reason == PURGED
 
     def end(self) -> None:

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.faults.cluster import SPARK_SECONDS
 from tests.spark.broker import Broker
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with Spark waits for one driver behind another, each until its own deadline."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1.5 * SPARK_SECONDS))
 
 
 @pytest.fixture

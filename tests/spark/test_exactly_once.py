@@ -14,10 +14,10 @@ import pytest
 
 from pubsub.client.requests import Proxies
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
-from tests.faults.cluster import Cluster, Process, until
+from tests.faults.cluster import SPARK_SECONDS, Cluster, Process, until
 from tests.spark import query
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 ROWS = 10_000
 KEPT_SECONDS = 3600.0
@@ -62,19 +62,19 @@ class Bench:
         """Runs the query in a Spark of its own until the step kills it."""
         driver = self.cluster.process("driver", "-m", "tests.spark.query", json.dumps(self.facts(do="kill", **facts)))
         driver.start()
-        assert driver.wait(120) == -signal.SIGKILL, driver.errors.read_text()[-2000:]
+        assert driver.wait(SPARK_SECONDS) == -signal.SIGKILL, driver.errors.read_text()[-2000:]
         assert (self.directory / "reached").exists()
         return driver
 
     def finish(self, session: Any, **facts: Any) -> list[dict[str, Any]]:
         """Starts the query again with the same checkpoint and lets it end; its progress."""
         running = query.start(session, self.facts(**facts))
-        assert running.awaitTermination(120), "the query does not end"
+        assert running.awaitTermination(SPARK_SECONDS), "the query does not end"
         assert running.exception() is None
         return [json.loads(each.json) if hasattr(each, "json") else each for each in running.recentProgress]
 
     def reached(self) -> None:
-        until((self.directory / "reached").exists, "the query comes to the step", 60.0)
+        until((self.directory / "reached").exists, "the query comes to the step", SPARK_SECONDS)
 
     def records(self, topic: str) -> list[bytes]:
         assert self.link is not None
@@ -159,7 +159,7 @@ def test_a_server_that_is_killed_and_comes_back_leaves_every_row_once(bench: Ben
     server.kill()
     (bench.directory / "go").touch()
     server.start()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(SPARK_SECONDS)
     assert running.exception() is None
     bench.check()
 
@@ -183,7 +183,7 @@ def test_topics_that_move_between_stage_and_publish_leave_every_row_once(bench: 
     for topic in ("a", "a.copy", "b.copy"):
         move(bench, topic, "s1" if holder(bench, topic) == "s2" else "s2")
     (bench.directory / "go").touch()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(SPARK_SECONDS)
     assert running.exception() is None
     bench.check()
 

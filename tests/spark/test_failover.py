@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from pubsub.client.requests import Proxies
+from tests.faults.cluster import SPARK_SECONDS
 from tests.faults.members import Members
 from tests.spark import query
 from tests.spark.test_exactly_once import KEPT_SECONDS, OTHERWISE, ROWS, TOPICS, Bench
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
 
 class PairBench(Bench):
@@ -49,7 +50,7 @@ def test_a_primary_that_dies_for_good_leaves_every_row_once(pair: PairBench, ses
     pair.reached()
     pair.fail_over()
     (pair.directory / "go").touch()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(SPARK_SECONDS)
     assert running.exception() is None
     pair.check()
     assert pair.members.takeovers() == 1

@@ -169,9 +169,7 @@ class Program:
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
-            # Its subscription has been made anew: messages put from now on reach it.
-            reading = self.reading(error.topic)
-            reading.confirmed = self.world.now if reading.confirmed is not None else None
+            self.reading(error.topic).make_anew(self.world.now)
         elif isinstance(error, DataLoss | Refused) or (
             isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
         ):
