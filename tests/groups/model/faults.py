@@ -141,7 +141,7 @@ class Faults(Network):
         for (
             log,
             records,
-        ) in topic.logs.items():  # A group that was made meanwhile gets none of what retention let go of.
+        ) in topic.logs.items():  # A group that was made meanwhile gets no such rows.
             self.lost |= {record.content for record in records[: topic.low[log] - 1]}
         if server.topic is None:
             server.topic = topic
