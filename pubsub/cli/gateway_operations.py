@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from pubsub.cli.operating import SENDER, cluster
 from pubsub.cli.server import drain_server, stop_draining
-from pubsub.cli.topic import end_subscription, move_topic, waiting_for
+from pubsub.cli.topic import move_topic
+from pubsub.cli.unsubscribing import end_pattern, end_subscription, find_ending, waiting_for
 from pubsub.client import group_requests
 from pubsub.client.group_operator_calls import check_group
 from pubsub.client.requests import Proxies
@@ -20,6 +21,7 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotNow
 from pubsub.protocol.names import check_topic
+from pubsub.protocol.patterns import is_pattern
 
 GROUP_LETTERS_MAX: Final = 1_000
 """Dead letters of a group in one answer."""
@@ -61,8 +63,13 @@ class ClusterOperations:
         return {"topic": topic, "from": giver, "to": to, "moved": giver != to}
 
     def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
-        """End a client's subscription; raises as `pubsub topic unsubscribe`."""
+        """End a client's subscription or pattern; raises as `pubsub topic unsubscribe`."""
         with cluster(self._loaded, PATIENCE_SECONDS, WAIT_SECONDS) as found:
+            if is_pattern(topic):
+                ending = find_ending(found, topic, client)
+                waiting = ending.given_up
+                end_pattern(found, ending)
+                return {"topic": topic, "client": client, "given_up": waiting}
             view = found.look(topic)
             owner = view.owner(topic)
             waiting = waiting_for(found, view, topic, owner, client)

@@ -28,6 +28,7 @@ from pubsub.gateway.shapes import (
     Seconds,
     Secret,
     Shape,
+    Source,
     Text,
     Texts,
     Tries,
@@ -103,6 +104,7 @@ class Message(Held):
     error: Why = UNSET
     failed_at: Moment = UNSET
     part: Annotated[Count | UnsetType, Meta(description="Of a keyed group: the part of its key.")] = UNSET
+    topic: Source = UNSET
 
 
 class Lost(Shape):
@@ -113,6 +115,7 @@ class Lost(Shape):
     attempts: Tries = UNSET
     error: Why = UNSET
     failed_at: Moment = UNSET
+    topic: Source = UNSET
 
 
 class MessageWanted(Shape):
@@ -299,6 +302,16 @@ class Topic(Shape, kw_only=True):
     oldest_unacknowledged_seconds: Oldest
     subscribers: list[Waiting] | None
     subscribers_total: Annotated[Count | None, Meta(description="Number of subscribers, listed or not; null: unknown.")]
+
+
+class Family(Shape):
+    client: str
+    pattern: str
+    since: Annotated[int, Meta(ge=0, description="Earlier messages are not received; microseconds since 1970.")]
+
+
+class Families(Shape):
+    patterns: list[Family]
 
 
 class Topics(Shape):

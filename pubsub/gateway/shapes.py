@@ -35,6 +35,7 @@ Next = Annotated[str | None, Meta(description="`after` of the next page.")]
 Number = Annotated[int, Meta(ge=0, description="Of a dead letter: its number, for `after`.")] | UnsetType
 Tries = Annotated[int, Meta(ge=0, description="Of a dead letter: the number of tries.")] | UnsetType
 Why = Annotated[str, Meta(description="Of a dead letter: the error of the last try, or of the loss.")] | UnsetType
+Source = Annotated[str, Meta(description="Its topic, for a subscriber or webhook of a pattern.")] | UnsetType
 Letters = list[Annotated[Any, Meta(extra_json_schema={"oneOf": [ref("Message"), ref("Lost")]})]]
 """A union that msgspec lacks: structs without a tag."""
 

@@ -27,7 +27,7 @@ from pubsub.gateway.problems import Problem
 from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.gateway.sessions import Needs
-from pubsub.protocol import check_id
+from pubsub.protocol import check_id, check_new_topic
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
@@ -74,7 +74,7 @@ class GroupMembers:
         """
         if not exchange.user.may_get(exchange.topic):
             raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
-        topic, names = exchange.one_topic, exchange.names
+        topic, names = check_new_topic(exchange.topic), exchange.names
         group, member = check_id("group", names["group"]), check_id("member", names["member"])
         found = Key(exchange.user.name, topic, group, member)
         check_id("member's client ID", found.client)

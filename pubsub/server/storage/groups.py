@@ -117,8 +117,8 @@ APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
     c.CopyKept: _copy,
     c.CopyChanged: _change_copy,
     c.CopyGone: lambda db, x: db.execute(
-        f"delete from group_copy where {_COPY}",
-        (x.topic, x.group, x.log, x.offset),  # noqa: S608 - our own words
+        f"delete from group_copy where {_COPY}",  # noqa: S608 - our own words
+        (x.topic, x.group, x.log, x.offset),
     ),
     c.GroupEmptied: lambda db, x: drop(db, x.topic, x.group),
 }

@@ -58,7 +58,9 @@ class Faults(Network):
         elif chance < 0.62:
             sole = self.sole()
             if self.retaining and sole is not None and sole.topic is not None and self.away is None:
+                before = sum(sole.topic.low.values())
                 sole.topic.retain(self.rules)
+                self.figures["let go of"] += sum(sole.topic.low.values()) - before
         elif chance < 0.7:
             self._end_or_restore(server)
         elif self.split and chance < 0.87:
@@ -136,6 +138,11 @@ class Faults(Network):
             return
         server, topic = self.away
         self.away = None
+        for (
+            log,
+            records,
+        ) in topic.logs.items():  # A group that was made meanwhile gets no such rows.
+            self.lost |= {record.content for record in records[: topic.low[log] - 1]}
         if server.topic is None:
             server.topic = topic
         else:

@@ -2,7 +2,8 @@
 
 The rules are those of docs/explanation/groups.md, GR1, GR2, GR3, GR4, GR5, GR6, GR7, GR8, GR9, GR10, GR11, GR12, GR13,
 GR14, GR15, GR16, GR17, GR18, GR19, GR20, GR21, GR22, GR23, GR24, GR25, GR26, GR27, GR28, GR29, GR30, GR31, GR32 and
-GR33. A rule of the page is several here if its parts fail on their own.
+GR33. The model leaves out GR22, since it knows no time. A rule of the page is several here if its parts fail on their
+own.
 """
 
 from __future__ import annotations

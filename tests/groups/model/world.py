@@ -10,8 +10,9 @@ from typing import Final
 from tests.groups.model.checks import Checks
 from tests.groups.model.group import Group
 from tests.groups.model.holder import Holder
-from tests.groups.model.member import Effect, Member
+from tests.groups.model.member import Member
 from tests.groups.model.messages import Answer, Content, Position, Record, Request
+from tests.groups.model.process import Effect
 from tests.groups.model.publishers import Publisher
 from tests.groups.model.rules import Rules
 from tests.groups.model.topic import PARTS, Topic
