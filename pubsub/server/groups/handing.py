@@ -214,17 +214,19 @@ def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
     """Yield the parts from which a member may get something, its own first (GR16)."""
     group, activity, owners = desk.group, desk.activity, desk.activity.owners
     ready = list(activity.ready) if activity.ready is not None else list(group.parts)
-    held = {part for part, holder in group.holders.items() if holder != key}
-    held |= {part for other, offer in activity.offers.items() if other != key for part in offer.counts}
+    held = {part: holder for part, holder in group.holders.items() if holder != key}
+    held |= {part: other for other, offer in activity.offers.items() if other != key for part in offer.counts}
     mine = [part for part in ready if owners.get(part) == key]
     free = [part for part in ready if part not in held and not _works(desk, owners.get(part))]
     yield from (part for part in mine if part not in held)
     yield from free[: max(1, len(ready) // hungry)]
-    if free or any(part in held for part in mine):
+    if free or any(_works(desk, held[part]) for part in mine if part in held):
         return  # A part that moves to it is still worked on.
     waiting: dict[Key, list[int]] = {}
     for part in ready:
-        waiting.setdefault(owners[part], []).append(part)
+        owner = held.get(part, owners.get(part))
+        if owner is not None and owner != key and _works(desk, owner):
+            waiting.setdefault(owner, []).append(part)
     richest = max(waiting, key=lambda one: len(waiting[one]), default=key)
     if len(waiting.get(richest, ())) > len(mine) + 1:
         part = next((part for part in waiting[richest] if part not in held), waiting[richest][-1])
@@ -234,12 +236,11 @@ def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
 
 
 def _works(desk: Desk, key: Key | None) -> bool:
-    """Return True if a member holds, or is offered, something, or waits."""
-    if key is None:
-        return False
-    activity = desk.activity
+    """Return True if a member is heard, and holds something, is offered something, or waits."""
+    if key is None or not desk.activity.is_heard(key, desk.now, desk.liveness):
+        return key in desk.activity.polls
     member = desk.group.members.get(key)
-    return key in activity.polls or key in activity.offers or (member is not None and bool(member.held))
+    return key in desk.activity.polls or key in desk.activity.offers or (member is not None and bool(member.held))
 
 
 # The answer

@@ -99,9 +99,8 @@ class Memory:
         stamp = state.stamps.reading(now)
         age = topic.in_force.expire_age
         oldest = stamp - age if age is not None and self._trusts_ages(now) else 0
-        return Desk(
-            topic, group, activity, state.reader, state.publishers.names, index, now, stamp, oldest, state.ask_repair
-        )
+        names, repairs = state.publishers.names, state.ask_repair
+        return Desk(topic, group, activity, state.reader, names, index, now, stamp, oldest, repairs, self._liveness)
 
     def forget(self, topic: str, group: str | None = None) -> None:
         """Forget the activity of a group, or of all groups of a topic."""
