@@ -239,6 +239,8 @@ class Memory:
         if not self._due:
             return []
         self._due = False
+        for gone in [name for name, _ in self._activities if name not in self._state.topics]:
+            self.end_all(gone, Outcome.UNKNOWN)
         damaged: dict[str, None] = {}
         idle = now >= self._idle_at
         for topic in list(self._state.topics.values()):
@@ -249,6 +251,8 @@ class Memory:
                         self._watch(topic, group, now, idle=idle)
                     except StoreDamaged:
                         damaged[topic.name] = None
+        if self._activities:
+            self._look_at = now + self._liveness / LOOKS_A_LIVENESS
         if idle:
             self._idle_at = now + IDLE_PARTS_SECONDS
         return list(damaged)

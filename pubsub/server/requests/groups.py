@@ -276,6 +276,7 @@ class Groups:
         if work.subscription > row.number:
             self._unknown(origin, topic)
         elif not row.on:
+            self._state.counters["group_ranges_done_after_end"] += len(work.say.done)
             replies.answer(
                 origin, Outcome.SUPERSEDED, reason="the_group_was_ended", number=row.number, log=topic.open.id
             )
@@ -369,7 +370,7 @@ class Groups:
                 share = self._memory.share(desk, hungry)
                 room, reason = room_of(desk, key, poll, share, state.settings.answer_bytes_max)
                 blind = now - poll.since > state.settings.member_liveness_seconds
-                room.claim = room.claim and not blind
+                room.claim = room.claim and not poll.waited
                 hand(desk, key, room, hungry)
                 hungry -= 1
                 self._given_bytes += room.given_bytes
@@ -381,6 +382,7 @@ class Groups:
             if poll.changed or poll.expires <= now or (room is not None and room.given):
                 del activity.polls[key]
                 self._answer(poll, topic, group, now, reason)
+            poll.waited = True
 
     @staticmethod
     def _is_last(group: Group, key: Key, poll: Poll) -> bool:

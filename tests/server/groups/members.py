@@ -314,6 +314,7 @@ class World:
         self.lost_stores: set[tuple[str, str]] = set()
         self.healthy = False
         self.contents: dict[Place, tuple[str, int, int]] = {}
+        self.seen: dict[str, int] = {}
         stage = pair["s1"]
         mode: dict[str, Any] = {"group": "keyed", "parts": PARTS} if self.keyed else {"group": "shared"}
         made = stage.ask(
@@ -405,15 +406,20 @@ class World:
     def remember(self, stage: Stage) -> None:
         """Note the content of the records that were put last, by their places, for the auditor."""
         topic = stage.core.state.topics.get(TOPIC)
-        if topic is not None and topic.open.end > 1:
-            log = topic.open
-            for batch in stage.core.state.reader.batches(log.number, log.end - 1, log.end):
-                assert batch.body is not None
-                for index, body in enumerate(decode_batch(batch.body)):
-                    self.contents[log.id, batch.offset + index] = content_of(body)
+        if topic is None:
+            return
+        log = topic.open
+        seen = self.seen.get(log.id, 1)
+        for batch in stage.core.state.reader.batches(log.number, seen, log.end) if seen < log.end else ():
+            assert batch.body is not None
+            for index, body in enumerate(decode_batch(batch.body)):
+                self.contents[log.id, batch.offset + index] = content_of(body)
+            self.seen[log.id] = batch.offset + batch.count
 
     def operate(self) -> None:
         chance, home = self.random.random(), self.home()
+        for stage in self.pair.stages.values():
+            self.remember(stage)
         group = self.group_at(home)
         if chance < 0.4:
             home.sleep(self.random.choice((0.5, 1.5, 4.0)))
@@ -432,13 +438,12 @@ class World:
 
     def release(self, home: Stage, key: tuple[str, str]) -> None:
         member = self.group_at(home).members[key]
-        held = [(log, offset) for part, log, low, high in member.pieces() for offset in range(low, high)]
-        parts = {(log, offset): part for part, log, low, high in member.pieces() for offset in range(low, high)}
+        held = [((log, offset), part) for part, log, low, high in member.pieces() for offset in range(low, high)]
         answer = act(home, "release", self.subscription, member=key[0], store=key[1], number=member.number, force=1)
         assert answer.outcome is Outcome.SUCCESS
-        for place in held:
+        for place, part in held:
             content = self.contents.get(place)
-            if content is not None and (not self.keyed or Record(content, False, 0).part == parts[place]):
+            if content is not None and (not self.keyed or Record(content, False, 0).part == part):
                 self.released.add(content)
 
     def redrive(self, home: Stage) -> None:
@@ -522,7 +527,7 @@ class World:
             self.home().sleep(2.0)
             idle = 0 if busy or before != (len(self.effects), len(self.group_at(self.home()).copies)) else idle + 1
             told = facts(self.home())
-            if idle > 2 and not told["delayed"] and (not self._waits() or self.keyed and self._doubt()):
+            if idle > 2 and not told["delayed"] and (not self._waits() or (self.keyed and self._doubt())):
                 return
         self.violations.append(("stuck", facts(self.home())))
 
