@@ -264,5 +264,5 @@ def facts(head: bytes) -> dict[str, Any]:
             "member": said.member,
         }
     assert isinstance(said, Operate)
-    names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop")
+    names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop", "number")
     return {name: getattr(said, name) for name in names if getattr(said, name)}

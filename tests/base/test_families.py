@@ -64,7 +64,7 @@ def test_a_slow_look_up_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> N
 
     def look_up(*_: object, **__: object) -> list[tuple[int]]:
         asked.release()
-        assert answered.wait(60)
+        assert answered.wait(120)
         return [(socket.AF_INET6,)]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
@@ -72,7 +72,7 @@ def test_a_slow_look_up_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert not speaks_ipv6("tcp://slow.example:1")
     monkeypatch.setattr(families, "LOOKUP_SECONDS", 60)
     assert not speaks_ipv6("tcp://slow.example:1")  # At once: the first look-up is under way.
-    assert asked.acquire(timeout=60)
+    assert asked.acquire(timeout=120)
     assert not asked.acquire(blocking=False)
     answered.set()
     while "slow.example" in families._pending:

@@ -63,7 +63,7 @@ for make in (client, messenger, service, server):
 @pytest.mark.slow
 def test_a_caller_that_opens_sockets_is_refused_or_succeeds_at_every_limit(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["refused opened"] * 4

@@ -52,7 +52,7 @@ print(*where.iterdir())
 def test_a_blocking_call_is_refused_under_patched_threads_and_sockets(library: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, library, str(tmp_path)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     unpatched, *lines, made = done.stdout.split("\n")[:-1]

@@ -121,7 +121,7 @@ class Stuck:
         self.turns += 1
         if self.turns == 5:
             self.hangs.set()
-            assert self.go.wait(60)
+            assert self.go.wait(120)
         self._turn(*arguments)
 
 
@@ -131,7 +131,7 @@ def test_a_proxy_that_hangs_in_a_turn_falls_silent(tmp_path: Path, context: zmq.
     process.watchdog = Watchdog(manager.environment(1))
     stuck = process.turn = Stuck(process.turn)  # type: ignore[method-assign]
     running.start()
-    assert stuck.hangs.wait(60)
+    assert stuck.hangs.wait(120)
     assert manager.told() == ["WATCHDOG=1"] * 5  # Of the turn that hangs, and of those before it.
     stuck.go.set()
     assert manager.next() == "WATCHDOG=1"
@@ -145,12 +145,12 @@ def test_a_server_that_hangs_in_a_turn_falls_silent(tmp_path: Path, manager: Man
     stuck = process._turn = Stuck(process._turn)  # type: ignore[method-assign]
     thread = threading.Thread(target=process.run)
     thread.start()
-    assert stuck.hangs.wait(60)
+    assert stuck.hangs.wait(120)
     assert manager.told() == ["WATCHDOG=1"] * 4  # Of the turns before the one that hangs.
     stuck.go.set()
     assert manager.next() == "WATCHDOG=1"
     process.stop()
-    thread.join(60)
+    thread.join(120)
     process.close()
 
 

@@ -46,8 +46,8 @@ def test_an_exception_of_a_signal_handler_within_the_wait_for_the_thread_reaches
                 start_thread(thread)
         finally:
             sys.settrace(before)
-    assert ran.wait(30.0)
-    thread.join(30.0)
+    assert ran.wait(120.0)
+    thread.join(120.0)
 
 
 @pytest.mark.parametrize("handling", [False, True])
@@ -72,5 +72,5 @@ def test_a_started_thread_runs() -> None:
     ran = threading.Event()
     thread = threading.Thread(target=ran.set)
     assert start_thread(thread)
-    assert ran.wait(30.0)
-    thread.join(30.0)
+    assert ran.wait(120.0)
+    thread.join(120.0)

@@ -16,8 +16,6 @@ from benchmarks.command import main
 from benchmarks.measures import MEASURES
 from pubsub.errors import ConfigurationError
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def bench(capsys: pytest.CaptureFixture[str], directory: Path, *options: str) -> dict[str, Any]:
     code = main(["--json", "--dir", str(directory), *options])

@@ -15,7 +15,7 @@ from benchmarks.replay import UNITS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 FIGURES = {
     ("benchmarks/starts.py", "2000"): ["last:10000 ", "after a merge, last:10000 ", "bare, times "],

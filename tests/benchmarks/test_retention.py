@@ -11,8 +11,6 @@ import pytest
 from benchmarks.command import main
 from benchmarks.retention import UNITS
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.slow
 def test_every_figure_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ class Pair:
     def end(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a process, and wait for that."""
         self.processes[name].running.send_signal(number)
-        self.processes[name].wait(30)
+        self.processes[name].wait(120)
 
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
@@ -76,7 +76,7 @@ class Pair:
         rows = [row for row in self.status().get("standbys", ()) if row["server"] == "s1"]
         return rows[0] if rows else {"state": "", "primary": ""}
 
-    def until(self, state: str, seconds: float = 60.0) -> dict[str, Any]:
+    def until(self, state: str, seconds: float = 120.0) -> dict[str, Any]:
         """Wait until the standby stands so."""
         deadline = time.monotonic() + seconds
         while (row := self.row())["state"] != state:
@@ -92,7 +92,7 @@ def pair(directory: Path, host: str = "127.0.0.1") -> Iterator[Pair]:
         made.start("a")
         with Client("late", proxies=[made.proxy], directory=directory / "late") as client:
             client.subscribe("orders")
-            client.put("orders", b"before", timeout=20)
+            client.put("orders", b"before", timeout=120)
         made.start("b", "--standby-of", made.addresses["a"])
         made.until("in sync")
         yield made

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False, **options
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False, **options
     )  # type: ignore[call-overload,no-any-return]
 
 

@@ -15,8 +15,6 @@ from pubsub.cli.bench.measures import MEASURES
 from pubsub.cli.bench.table import Results, Series
 from pubsub.errors import ConfigurationError
 
-pytestmark = pytest.mark.timeout(120)
-
 ROOM = Path(measures.__file__).parent
 
 

@@ -23,8 +23,6 @@ from pubsub.security.files import read_key_file
 from pubsub.security.pairs import pair_of
 from tests.faults import forkserver
 
-pytestmark = pytest.mark.timeout(90)
-
 STOP = "; to start it with other options, stop it first: pubsub down --dir "
 
 
@@ -51,7 +49,7 @@ class Up:
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors.decode()
 
     def errors_until(self, word: bytes) -> None:
@@ -231,7 +229,7 @@ def test_nohup_is_respected(tmp_path: Path) -> None:
         assert process.poll() is None
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -269,7 +267,7 @@ def test_a_cluster_runs_with_closed_streams(tmp_path: Path, closed: tuple[int, .
         until_heard(["--proxies-file", str(tmp_path / "proxies")], "s1")
     finally:
         process.terminate()
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=120)
     assert process.returncode == 0
     assert b"Traceback" not in output + errors
     assert b"NoneType" not in output + errors
@@ -289,7 +287,7 @@ def test_roles_run_without_any_standard_stream(tmp_path: Path) -> None:
     finally:
         for process in running:
             process.terminate()
-    assert [process.wait(20) for process in running] == [0, 0]
+    assert [process.wait(120) for process in running] == [0, 0]
 
 
 def test_a_server_names_the_proxy_that_it_cannot_reach(tmp_path: Path) -> None:
@@ -303,7 +301,7 @@ def test_a_server_names_the_proxy_that_it_cannot_reach(tmp_path: Path) -> None:
             assert f"WARNING server s1: {address} cannot be reached: Connection refused" in process.stderr.readline()
         finally:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=120)
 
 
 def test_a_cluster_without_keys_is_refused_if_an_access_list_is_set(

@@ -82,7 +82,7 @@ class Pods:
         command = [self.root / "bin/pubsub", *words]
         return subprocess.run(
             command, env=self.environment | more, cwd=self.root, input="hello", capture_output=True, text=True,
-            check=True, timeout=60,
+            check=True, timeout=120,
         ).stdout  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
 def test_the_pods_find_each_other_are_ready_and_serve(pods: Pods) -> None:
     words = [pods.text(word) for word in shlex.split(MAKE_KEYS)[2:]]
     subprocess.run(
-        ["sh", ROOT / "docs/deploy/keys.sh", *words], env=pods.environment, cwd=pods.root, check=True, timeout=60
+        ["sh", ROOT / "docs/deploy/keys.sh", *words], env=pods.environment, cwd=pods.root, check=True, timeout=120
     )
     names = [f"{name}-{number}" for name, spec in SETS.items() for number in range(spec["replicas"])]
     for pod in names:

@@ -32,7 +32,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 HERE = ("127.0.0.1", "0.0.0.0")
 ANALYZE = shutil.which("systemd-analyze")
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 def unit(name: str) -> dict[str, list[str]]:
@@ -137,7 +137,7 @@ class User:
     def __init__(self, url: str, place: Place) -> None:
         token = (place.root / "etc/admin.token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"}
-        self.client = httpx2.Client(base_url=url, headers=headers, timeout=70.0)
+        self.client = httpx2.Client(base_url=url, headers=headers, timeout=120.0)
 
     def subscribe_and_put(self) -> None:
         """Put a message to orders, for the subscriber shop."""
@@ -182,7 +182,6 @@ def started(place: Place, name: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_cluster_of_the_units_serves_is_killed_and_stops_in_order(place: Place) -> None:
     (line,) = re.findall(r"^\$ .*\bsh docs/deploy/keys\.sh (.*)$", PAGE, re.MULTILINE)
     place.make_keys([place.text(word) for word in shlex.split(line)])
@@ -216,11 +215,10 @@ def healthy(place: Place, name: str) -> bool:
     first, python, *words = SERVICES[name]["healthcheck"]["test"]
     assert (first, python) == ("CMD", "python")
     command = [sys.executable, *(place.text(word, name) for word in words)]
-    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(command, check=False, capture_output=True, timeout=120).returncode == 0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_cluster_of_the_containers_serves_is_killed_and_stops_in_order(place: Place) -> None:
     keys = SERVICES["keys"]
     assert keys["entrypoint"] == ["sh", "/usr/local/bin/keys.sh"]
@@ -268,7 +266,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         )
     names = [f"{name}.service" for name in ENABLED]
     done = subprocess.run([str(ANALYZE), "verify", *(f"./{name}" for name in names)], cwd=tmp_path, check=False,
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
     ours = [line for line in done.stderr.splitlines() if "pubsub-" in line]
     assert (done.returncode, ours) == (0, [])
 

@@ -17,8 +17,6 @@ from pubsub.cli import cluster_lock, down, main
 from pubsub.cli.cluster_lock import Running, living, started
 from tests.cli.standbys import pubsub
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:

@@ -36,7 +36,7 @@ def typed(place: Path, lines: list[str], cluster: str) -> str:
     try:
         done = subprocess.run(
             ["bash", "-ec", "\n".join(lines)],
-            cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+            cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
             check=False,
         )  # fmt: skip
     finally:

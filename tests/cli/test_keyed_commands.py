@@ -19,8 +19,6 @@ from pubsub.security.keys import format_secret
 from tests.cli.test_cluster import up
 from tests.faults.cluster import until
 
-pytestmark = pytest.mark.timeout(120)
-
 Command = Callable[..., tuple[int, str, str]]
 
 

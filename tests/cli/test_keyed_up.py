@@ -15,7 +15,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from tests.cli.test_cluster import Up, up
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SMALL = ("--proxies", "1", "--servers", "1")
 
@@ -46,9 +46,9 @@ def test_proxies_and_servers_are_killed_and_each_message_comes_once(tmp_path: Pa
         for number in range(total):
             if number % 300 == 100:
                 kill(cluster, ("p1", "s1", "p2")[number // 300])
-            publisher.put("orders", b"%d" % number, timeout=60)
+            publisher.put("orders", b"%d" % number, timeout=120)
         while len(taken) < total:
-            taken += [int(message.body) for message in subscriber.get_many("orders", timeout=60)]
+            taken += [int(message.body) for message in subscriber.get_many("orders", timeout=120)]
     assert taken == list(range(total))
 
 
@@ -57,7 +57,7 @@ def test_a_cluster_gets_keys_by_a_stop_and_a_start_without_loss(tmp_path: Path) 
         alice.subscribe("orders")
         alice.put("orders", b"taken")
         alice.put("orders", b"waiting at the server")
-        message = alice.get("orders", timeout=20)
+        message = alice.get("orders", timeout=120)
         assert message is not None
         assert message.body == b"taken"
     with client(tmp_path, "alice", key=False) as alice:
@@ -66,10 +66,10 @@ def test_a_cluster_gets_keys_by_a_stop_and_a_start_without_loss(tmp_path: Path) 
         with pytest.raises(ConfigurationError, match="has a key, and client alice has none"):
             client(tmp_path, "alice", key=False)
         with client(tmp_path, "alice") as alice:
-            alice.flush(timeout=60)
+            alice.flush(timeout=120)
             found: list[bytes] = []
             while len(found) < 2:
-                found += [message.body for message in alice.get_many("orders", timeout=20)]
+                found += [message.body for message in alice.get_many("orders", timeout=120)]
             assert found == [b"waiting at the server", b"waiting at the client"]
 
 

@@ -15,7 +15,7 @@ from pubsub import Client
 from pubsub.errors import DataLoss
 from tests.cli.standbys import Pair, pair, pubsub, pubsub_once_silent
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_dropped_member_serves_after_a_promotion_that_names_its_losses(cluster
     cluster.end("b")
     cluster.until("alone")
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
-        client.put("orders", b"only at a", timeout=20)
+        client.put("orders", b"only at a", timeout=120)
     code, _, error = promote(cluster, "b", "--accept-loss", "--yes", serves=True)
     assert code == 15
     assert "receives heartbeats of its primary: it serves, or has just ended" in error
@@ -58,7 +58,7 @@ def test_a_dropped_member_serves_after_a_promotion_that_names_its_losses(cluster
     assert cluster.until("single")["primary"] == done["member"]
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
         got, lost = [], 0
-        client.put("orders", b"after", timeout=20)
+        client.put("orders", b"after", timeout=120)
         deadline = time.monotonic() + 60
         while b"after" not in got and time.monotonic() < deadline:
             try:

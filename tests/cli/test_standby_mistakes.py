@@ -13,7 +13,7 @@ from pubsub.server.standby.disk.local_file import LocalFile
 from tests.cli.standbys import FAST, Pair, pair, pubsub
 from tests.cli.test_roles import refused, running
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_primary_restarted_as_a_standby_follows_the_register(cluster: Pair) ->
 
 def test_messages_survive_all_those_mistakes(cluster: Pair) -> None:
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
-        message = client.get("orders", timeout=20)
-        client.put("orders", b"more", timeout=20)
+        message = client.get("orders", timeout=120)
+        client.put("orders", b"more", timeout=120)
     assert message is not None
     assert message.body == b"before"

@@ -85,7 +85,7 @@ class Terminal:
 
     def close(self) -> None:
         self._write("kill -9 $(jobs -p); wait; exit\n")
-        self._shell.communicate(timeout=30)
+        self._shell.communicate(timeout=120)
 
 
 def until(done: Callable[[], bool], what: str) -> None:
@@ -119,16 +119,16 @@ def test_the_set_up_is_six_lines_and_the_drill_and_the_upgrade_are_as_the_page_s
         bodies = [b"%d" % number for number in range(1, 6)]
         taken: list[bytes] = []
         while len(taken) < len(bodies):
-            taken += [message.body for message in client.get_many("orders", timeout=30)]
+            taken += [message.body for message in client.get_many("orders", timeout=120)]
         assert taken == bodies
 
 
 def _drill(terminal: Terminal, client: Client) -> None:
     kill, look, start, again = lines("The drill")
     before = terminal.row()["primary"]
-    client.put("orders", b"1", timeout=60)
+    client.put("orders", b"1", timeout=120)
     terminal.type(kill)
-    client.put("orders", b"2", timeout=60)
+    client.put("orders", b"2", timeout=120)
     assert "has had no standby in sync for" in terminal.type(look)
     assert terminal.row()["primary"] != before
     terminal.type(start)
@@ -142,17 +142,17 @@ def _upgrade(terminal: Terminal, client: Client) -> None:
     until(lambda: terminal.row()["state"] == "in sync", "not in sync")
     before = terminal.row()["primary"]
     terminal.type(stop)
-    client.put("orders", b"3", timeout=60)
+    client.put("orders", b"3", timeout=120)
     until(lambda: terminal.row()["state"] == "alone", "nobody misses it")
     terminal.type(start)
     until(lambda: terminal.row()["state"] == "in sync", "not in sync")
     assert terminal.row()["primary"] == before
     terminal.type(switch)
-    client.put("orders", b"4", timeout=60)
+    client.put("orders", b"4", timeout=120)
     assert terminal.row()["primary"] != before
     until(lambda: terminal.row()["state"] == "in sync", "not in sync")
     terminal.type(stop_other)
-    client.put("orders", b"5", timeout=60)
+    client.put("orders", b"5", timeout=120)
     terminal.type(start_other)
     until(lambda: terminal.row()["state"] == "in sync", "not in sync")
 

@@ -14,7 +14,7 @@ from pubsub import Client
 from pubsub.errors import DataLoss
 from tests.cli.standbys import Pair, pair, pubsub, pubsub_once_silent
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def received(cluster: Pair) -> list[bytes]:
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
         while not found:
             try:
-                found += [message.body for message in client.get_many("orders", 10, timeout=60)]
+                found += [message.body for message in client.get_many("orders", 10, timeout=120)]
             except DataLoss:
                 continue
             assert found, "nothing came in time"

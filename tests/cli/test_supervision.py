@@ -14,8 +14,6 @@ from tests.base.test_supervision import Manager
 from tests.cli.standbys import FAST
 from tests.cli.test_roles import proxy, running, server
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @contextlib.contextmanager
 def supervised(tmp_path: Path, *words: str | Path) -> Iterator[str]:
@@ -31,7 +29,7 @@ def supervised(tmp_path: Path, *words: str | Path) -> Iterator[str]:
             yield ready
             process.send_signal(signal.SIGTERM)
             assert set(manager.until("STOPPING=1")) <= {"WATCHDOG=1"}
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
             assert set(manager.told()) <= {"WATCHDOG=1"}
 
 

@@ -11,8 +11,6 @@ import pytest
 from tests.cli.keyed_cluster import Command, command, directory, done, failed, topic
 from tests.faults.cluster import until
 
-pytestmark = pytest.mark.timeout(120)
-
 __all__ = ["command", "directory", "topic"]  # Fixtures.
 
 

@@ -16,8 +16,6 @@ from pubsub.security.authorized import parse_name
 from tests.cli.keyed_cluster import Command, command, directory, done, failed, topic
 from tests.faults.cluster import until
 
-pytestmark = pytest.mark.timeout(120)
-
 __all__ = ["command", "directory", "topic"]  # Fixtures.
 
 

@@ -6,11 +6,8 @@ import json
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.cli.keyed_cluster import Command, command, directory, done, failed, topic
 
-pytestmark = pytest.mark.timeout(120)
 __all__ = ["command", "directory", "topic"]  # Fixtures.
 
 

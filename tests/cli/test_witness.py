@@ -64,7 +64,7 @@ def test_the_primary_gives_the_proxy_its_vote_back(proxy: Running, capsys: pytes
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(answer, server, Outcome.SUCCESS)
         assert reset(proxy, "--yes") == 0
-        done.result(30)
+        done.result(120)
     assert "the proxy has a vote on s1 again" in capsys.readouterr().out
     assert proxy.process.core.members.registers.rows[STORE].view == VIEW
 
@@ -76,7 +76,7 @@ def test_a_refusal_of_the_primary_is_shown_and_changes_nothing(
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(answer, server, Outcome.REFUSED, "other_proxies_report_its_promises")
         assert reset(proxy, "--yes") == 15
-        done.result(30)
+        done.result(120)
     assert "other proxies report its promises" in capsys.readouterr().err
     assert not proxy.process.core.members.registers.rows
 

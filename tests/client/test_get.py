@@ -23,8 +23,6 @@ from tests.faults import forkserver
 MESSAGES = 50
 NUMBERS = itertools.count()
 
-pytestmark = pytest.mark.timeout(90)
-
 
 class Shell:
     """Commands of one client, with its state in a directory of the test, on a topic of its own."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 class Programs:

@@ -74,9 +74,9 @@ def test_a_repeated_order_is_put_once_and_is_paid_by_a_message(cluster: Cluster,
     served = programs.start(sys.executable, "-m", "uvicorn", "orders:app", "--http", "h11", "--port", str(port))
     until(lambda: asked(url) == 404 or served.poll() is not None, "the service is ready")
     for _ in range(2):
-        answer = httpx2.put(url, json={"item": "tea"}, trust_env=False, timeout=60)
+        answer = httpx2.put(url, json={"item": "tea"}, trust_env=False, timeout=120)
         assert (answer.status_code, answer.json()) == (202, {"number": "17"}), programs.log()
-    assert [(one.key, one.body) for one in ledger.get_many("orders", timeout=60)] == [(b"17", b"tea")]
+    assert [(one.key, one.body) for one in ledger.get_many("orders", timeout=120)] == [(b"17", b"tea")]
     assert ledger.get("orders", timeout=0) is None
     assert httpx2.get(url, trust_env=False).json() == {"number": "17", "item": "tea", "state": "new"}
     until(lambda: waiting(cluster, "payments", "orders") == 0, "the service has subscribed")

@@ -31,7 +31,10 @@ from tests.faults.wire import Wire
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 120.0
+"""Guards against what hangs. A slow machine that is busy needs a large part of it, and that is no failure."""
+SPARK_SECONDS = 600.0
+"""The same for a driver of Spark."""
 HEARTBEAT_SECONDS = 0.2
 LIVENESS = 3
 DEAD_SECONDS = HEARTBEAT_SECONDS * LIVENESS

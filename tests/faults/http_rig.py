@@ -23,7 +23,7 @@ from tests.faults.relay import UP, Pair, Relay
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 class RepeatingRelay(Relay):
@@ -128,7 +128,7 @@ class Rig:
             time.sleep(0.02)
         assert code == 0, self.log.read_text()[-3000:]
 
-    def settle(self, seconds: float = 30.0) -> None:
+    def settle(self, seconds: float = 120.0) -> None:
         """Until the receiver has handled all that it has acknowledged."""
         deadline = time.monotonic() + seconds
         while True:

@@ -52,7 +52,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._thread.join(30.0)
+        self._thread.join(120.0)
 
     @property
     def ended(self) -> bool:

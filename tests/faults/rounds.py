@@ -42,7 +42,7 @@ WEIGHTS: Final = {
 TWICE: Final = 0.4
 """How often a round is two faults."""
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
 """Within which everybody gets on after a round."""
 
 SMALL_STORE: Final = 8 << 20

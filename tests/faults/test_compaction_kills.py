@@ -16,7 +16,7 @@ from pubsub.server.offline.check import check
 from pubsub.server.offline.found import Verdict
 from tests.faults.cluster import Cluster, until
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.faults
 
 TOPIC = "prices"
 KEYS = [b"k%d" % number for number in range(40)]
@@ -76,7 +76,7 @@ def test_a_table_and_a_subscriber_outlast_kills_during_compaction(cluster: Clust
         alice.flush()
         got = []
         for _ in sent:
-            message = bob.get(TOPIC, timeout=60)
+            message = bob.get(TOPIC, timeout=120)
             assert message is not None
             got.append(message.body)
         assert got == sent
@@ -91,7 +91,7 @@ def test_a_table_and_a_subscriber_outlast_kills_during_compaction(cluster: Clust
     for key in [*KEYS, *KEYS]:  # The newest batch stays, so it becomes a small one.
         alice.put(TOPIC, b"end", key=key)
         expected[key] = b"end"
-        message = bob.get(TOPIC, timeout=60)
+        message = bob.get(TOPIC, timeout=120)
         assert message is not None
         assert (message.key, message.body) == (key, b"end")
     assert bob.get(TOPIC, timeout=0.5) is None

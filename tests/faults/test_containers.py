@@ -105,7 +105,7 @@ def test_a_first_subscribe_succeeds_with_one_of_three_proxies_down(cluster: Clus
         client.put("orders", b"1")
     cluster.proxies[1].kill()
     with cluster.client("svc", directory=tmp_path / "b") as client:
-        client.subscribe("orders", timeout=60.0)
-        message = client.get("orders", timeout=60.0)
+        client.subscribe("orders", timeout=120.0)
+        message = client.get("orders", timeout=120.0)
         assert message is not None
         assert message.body == b"1"

@@ -28,7 +28,7 @@ def received(bob: Client, last: bytes) -> list[bytes]:
     reasons: set[str] = set()
     while not got or got[-1] != last:
         try:
-            message = bob.get("t", timeout=60)
+            message = bob.get("t", timeout=120)
         except DataLoss as loss:
             reasons.add(loss.reason)
         else:

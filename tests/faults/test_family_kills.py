@@ -28,7 +28,7 @@ def taken(bob: Client, count: int) -> dict[str, list[bytes]]:
     """So many messages, by topic."""
     got: dict[str, list[bytes]] = {}
     for _ in range(count):
-        message = bob.get(PATTERN, timeout=60)
+        message = bob.get(PATTERN, timeout=120)
         assert message is not None
         got.setdefault(message.topic, []).append(message.body)
     return got

@@ -23,7 +23,7 @@ from tests.faults.http_sender import SETTINGS
 from tests.http.rig import serving
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.faults
 
 
 class Process:
@@ -73,7 +73,7 @@ def test_a_receiver_with_a_failing_disk_refuses_and_continues_with_space(tmp_pat
                 assert told.status_code == 503
                 assert told.headers["retry-after"]
             receiver.limit(resource.RLIM_INFINITY)
-            await http.put(f"{receiver.url}/put", b"2 " + b"x" * 200_000, key="two", timeout=60.0)
+            await http.put(f"{receiver.url}/put", b"2 " + b"x" * 200_000, key="two", timeout=120.0)
             await http.put(f"{receiver.url}/put", b"4")
 
     asyncio.run(main())
@@ -107,7 +107,7 @@ asyncio.run(main())
 def test_a_sender_with_a_failing_disk_sends_nothing_and_continues_with_space(tmp_path: Path, receiver: Process) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SENDER, str(tmp_path / "sender"), f"{receiver.url}/put"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=90,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["refused", "refused", "refused", "done"]
@@ -130,7 +130,7 @@ def test_a_sender_that_cannot_store_an_answer_asks_again_and_gets_it_again(tmp_p
                 return true(name, answer)  # type: ignore[arg-type]
 
             http._sending.answered = answered  # type: ignore[method-assign, assignment]
-            assert (await http.put(f"{url}/put", b"7", timeout=60.0)).text.startswith("7-")
+            assert (await http.put(f"{url}/put", b"7", timeout=120.0)).text.startswith("7-")
             assert len(refused) == 3
             with receiver._journal.transaction() as transaction:
                 assert list(transaction.execute("select value from effects")) == [("7",)]

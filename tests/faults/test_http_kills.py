@@ -9,7 +9,7 @@ import pytest
 from tests.faults.http_dying import RECEIVER, SENDER
 from tests.faults.http_rig import Rig
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize("point", [*RECEIVER, *SENDER])

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.cluster import until
 from tests.faults.http_rig import Rig
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

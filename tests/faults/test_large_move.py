@@ -62,7 +62,7 @@ def test_a_large_topic_moves_in_pieces_while_both_servers_stay_alive_and_serve(c
         assert grown < PAGE_CACHE_BYTES + CHUNKS_BYTES, f"{server.name} grew by {grown // MIB} MiB"
     got = 0
     while got < count:
-        got += len(bob.get_many("large", count, timeout=20.0))
+        got += len(bob.get_many("large", count, timeout=120.0))
     assert nothing(bob, "large")
 
 

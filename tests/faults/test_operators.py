@@ -285,7 +285,7 @@ def test_all_topics_of_a_lost_server_are_given_up_by_one_command(
     assert [row["topic"] for row in facts["topics"]] == names
     assert all(len(row["logs"]) == 1 for row in facts["topics"])
     for name in names:
-        alice.put(name, b"2", timeout=20.0)
+        alice.put(name, b"2", timeout=120.0)
         assert holders(cluster, name, 0) == holders(cluster, name, 1) == ["s2"]
     again = "topic", "abandon", "--all", "--server", "s1"
     until(lambda: operator(*again)[0] == 13, "the proxies' reports have no topic of it any more")

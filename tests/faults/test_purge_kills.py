@@ -29,7 +29,7 @@ def received(bob: Client, last: bytes) -> tuple[list[bytes], int]:
     lost = 0
     while not got or got[-1] != last:
         try:
-            message = bob.get("t", timeout=60)
+            message = bob.get("t", timeout=120)
         except DataLoss as loss:
             reasons.add(loss.reason)
             lost += int(loss.last.partition(".")[2]) - int(loss.first.partition(".")[2]) + 1

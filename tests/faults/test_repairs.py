@@ -12,7 +12,7 @@ from tests.faults.cluster import Process, until
 from tests.faults.members import PATIENCE_SECONDS, SERVER, Members
 from tests.faults.test_catching_up import owned
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 def stop(members: Members, member: Process) -> Path:
@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_a_loss_only_if_both_disks_have_it(tmp_path: Path, both
         lost = 0
         while len(got) < 40 - both:
             try:
-                batch = bob.get_many(topic, timeout=20.0)
+                batch = bob.get_many(topic, timeout=120.0)
             except DataLoss:
                 lost += 1
                 continue

@@ -36,7 +36,7 @@ class Shop:
         self.client.put_many(TOPIC, [b"%d" % next(self.numbers) for _ in range(most)], wait=False)
 
     def end(self) -> None:
-        self.client.put(TOPIC, b"%d end" % next(self.numbers), timeout=60.0)
+        self.client.put(TOPIC, b"%d end" % next(self.numbers), timeout=120.0)
 
     def stamps(self) -> dict[int, int]:
         """Stamps by number, of all that the topic has, without any subscription."""
@@ -90,7 +90,7 @@ def finish(cluster: Cluster, shop: Shop, seekers: list[Process]) -> None:
     for seeker in seekers:
         seeker.say("finish")
     for seeker in seekers:
-        assert seeker.wait(90.0) == 0, seeker.errors.read_text()
+        assert seeker.wait(120.0) == 0, seeker.errors.read_text()
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])

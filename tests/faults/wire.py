@@ -12,7 +12,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
 from pubsub.protocol import Message, Report, Status, decode, encode
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 120_000
 
 
 class Wire:

@@ -40,7 +40,7 @@ class Browser:
         self._driver = subprocess.Popen(
             [DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        self._http = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
+        self._http = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False)
         until(self._ready, "chromedriver is ready")
         options = {"args": [*FLAGS, f"--user-data-dir={self._profile}"]}
         capabilities = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}

@@ -25,7 +25,7 @@ for _path, _item in DOCUMENT["paths"].items():
             ROUTES.add(_method.upper(), _path, (_path, _operation))
 
 CLIENT = httpx2.Client(
-    timeout=70, trust_env=False, limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0), verify=False
+    timeout=120, trust_env=False, limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0), verify=False
 )
 """Without connections that stay: one of a gateway that was killed would fail the next one's first request."""
 

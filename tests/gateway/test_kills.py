@@ -69,7 +69,7 @@ def end(parts: list[Writer] | list[Poller | Streamer]) -> None:
     for part in parts:
         part.ending.set()
     for part in parts:
-        part.join(60)
+        part.join(120)
         assert not part.is_alive(), part
         if part.error is not None:
             raise part.error

@@ -129,7 +129,7 @@ def test_users_who_look_keep_no_operator_from_a_change() -> None:
 
     class Slow:
         def settings(self, user: str, topic: str) -> dict[str, Any]:
-            release.wait(60)
+            release.wait(120)
             return {"topic": topic, "version": ""}
 
         def configure(self, topic: str, values: dict[str, str | None], base: str | None) -> dict[str, Any]:

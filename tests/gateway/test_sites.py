@@ -49,7 +49,7 @@ def allowing(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def raw(gateway: Gateway, method: str, path: str, *lines: str, body: bytes = b"") -> tuple[int, dict[str, str]]:
     """Status and headers of the answer to a request with exactly these header lines, names in lower case."""
     head = "\r\n".join([f"{method} {path} HTTP/1.1", *lines, f"Content-Length: {len(body)}", "Connection: close"])
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=120) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         with connection.makefile("rb") as answer:
             status = int(answer.readline().split()[1])

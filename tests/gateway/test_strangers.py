@@ -25,7 +25,7 @@ def stranger(answer: bytes) -> Iterator[str]:
                 connection.recv(65_536)
                 connection.sendall(answer)
                 if not answer:
-                    ended.wait(60)
+                    ended.wait(120)
 
         thread = threading.Thread(target=serve)
         thread.start()

@@ -130,7 +130,7 @@ def test_a_dead_and_a_slow_receiver_delay_no_other(gateway: Gateway) -> None:
     released = threading.Event()
 
     def slow(headers: dict[str, str], body: bytes) -> int:
-        released.wait(30)
+        released.wait(120)
         return 200
 
     with Receiver(slow) as first, Receiver() as second:

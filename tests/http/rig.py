@@ -14,7 +14,7 @@ from pubsub.http.serving import listen, make_server
 from pubsub.web.serving import Tls
 
 QUICK = HttpSettings(backoff_seconds=0.02, backoff_seconds_max=0.2, try_seconds=5.0)
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class Clock:

@@ -40,7 +40,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Receiver, str]]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(30.0)
+    assert ready.wait(120.0)
     yield receiver, found[0]
     stop.set()
     thread.join()
@@ -95,7 +95,7 @@ def test_ctrl_c_keeps_the_request_and_reports_that(tmp_path: Path, served: tuple
     assert program.stdout.readline() == "begins\n"
     time.sleep(1.0)  # Whenever it strikes, before the commit or behind it, is right.
     program.send_signal(signal.SIGINT)
-    _, errors = program.communicate(timeout=30.0)
+    _, errors = program.communicate(timeout=120.0)
     assert "KeyboardInterrupt" in errors
     listed = subprocess.run(
         [sys.executable, "-m", "pubsub", "http", "list", "--json", "--dir", tmp_path / "sender"],

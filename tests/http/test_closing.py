@@ -92,7 +92,7 @@ def test_a_cancelled_call_that_the_outbox_refuses_counts_as_cancelled(tmp_path: 
 
             def hold() -> None:
                 busy.set()
-                go.wait(30.0)
+                go.wait(120.0)
 
             holding = asyncio.create_task(http._store(hold))
             await until(busy.is_set, "the store is busy")

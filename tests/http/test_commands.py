@@ -24,7 +24,7 @@ from tests.http.rig import QUICK, serving
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 def pubsub(*words: Any, home: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -51,7 +51,7 @@ class Served:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self._process.send_signal(number)
-        self._process.communicate(timeout=30.0)
+        self._process.communicate(timeout=120.0)
         return self._process.returncode
 
 
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_a_put_with_130_and_names_the_kept_request(tmp_path: Path) -
         assert time.monotonic() < deadline
         time.sleep(0.02)
     command.send_signal(signal.SIGINT)
-    _, errors = command.communicate(timeout=30.0)
+    _, errors = command.communicate(timeout=120.0)
     assert command.returncode == 130
     listed = json.loads(pubsub("list", "--json", "--dir", tmp_path / "out", home=tmp_path).stdout)
     assert f"is kept as {listed['id']}" in errors
@@ -152,7 +152,7 @@ def test_a_final_answer_has_its_own_exit_code(tmp_path: Path, served: Served) ->
     assert b"422" in other.stderr
     second = subprocess.run(
         [sys.executable, "-m", "pubsub", "http", "serve", str(served.directory), "--bind", f"127.0.0.1:{free_port()}"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert second.returncode == 9, second.stderr
 
@@ -198,7 +198,7 @@ def test_a_failed_request_is_shown_and_handled_after_the_next_start(tmp_path: Pa
         return made
 
     async def ask() -> tuple[int, str]:
-        async with serving(receiver()) as url, httpx2.AsyncClient(timeout=30.0) as client:
+        async with serving(receiver()) as url, httpx2.AsyncClient(timeout=120.0) as client:
             deadline = time.monotonic() + 60.0
             while True:  # The next start may be handling it, of which it says 409.
                 answer = await client.put(f"{url}/x", headers={"idempotency-key": '"k1"'})

@@ -31,7 +31,7 @@ def test_a_request_to_this_host_needs_nothing_of_the_environment(
 
     async def main() -> Any:
         async with both(tmp_path, receiver) as (http, url):
-            return (await http.put(f"{url}/put", b"a", timeout=20)).json()
+            return (await http.put(f"{url}/put", b"a", timeout=120)).json()
 
     assert asyncio.run(main()) == {"count": 1}
     ReliableHttp(tmp_path / "blocking").close()
@@ -82,7 +82,7 @@ def test_a_proxy_of_the_environment_is_used_for_other_hosts(tmp_path: Path, monk
 
     async def main() -> None:
         async with AsyncReliableHttp(tmp_path / "sender", settings=QUICK) as http:
-            await http.put("http://other.example/x", b"a", timeout=20)
+            await http.put("http://other.example/x", b"a", timeout=120)
 
     with proxy(seen) as url:
         monkeypatch.setenv("HTTP_PROXY", url)

@@ -26,7 +26,7 @@ def against(app: FastAPI, act: Callable[[httpx2.AsyncClient], Coroutine[Any, Any
     """Serve an application by uvicorn, and act as a client of it."""
 
     async def main() -> None:
-        async with serving(app) as url, httpx2.AsyncClient(base_url=url, timeout=30.0) as client:
+        async with serving(app) as url, httpx2.AsyncClient(base_url=url, timeout=120.0) as client:
             await act(client)
 
     asyncio.run(main())

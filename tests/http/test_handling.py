@@ -156,7 +156,7 @@ def test_a_long_handler_blocks_nobody_before_it_uses_its_transaction(receiver: R
 
     @receiver.put("/long")
     def long(request: Any, transaction: Any) -> str:
-        go.wait(20.0)
+        go.wait(120.0)
         return str(transaction.execute("select count(*) from effects").get)
 
     @receiver.put("/short")

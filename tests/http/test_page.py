@@ -15,7 +15,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/reliable-requests.md").read_text()
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 def blocks(language: str) -> list[str]:
@@ -64,4 +64,4 @@ def test_the_receiver_the_sender_and_the_session_of_the_page_run_as_shown(tmp_pa
             assert ran.stdout.strip() == shown.strip(), command
     finally:
         served.terminate()
-        served.wait(timeout=30)
+        served.wait(timeout=120)

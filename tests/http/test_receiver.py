@@ -25,7 +25,7 @@ def against(receiver: Receiver, act: Act) -> None:
     """Serve it, and act as a client of it."""
 
     async def main() -> None:
-        async with serving(receiver) as url, httpx2.AsyncClient(base_url=url, timeout=30.0) as client:
+        async with serving(receiver) as url, httpx2.AsyncClient(base_url=url, timeout=120.0) as client:
             await act(client)
 
     asyncio.run(main())
@@ -64,7 +64,7 @@ def test_a_repeat_during_the_handler_is_refused_at_once(tmp_path: Path) -> None:
 
     @receiver.put("/slow")
     def slow(request: Any, transaction: Any) -> str:
-        go.wait(20.0)
+        go.wait(120.0)
         return "done"
 
     async def act(client: httpx2.AsyncClient) -> None:
@@ -84,7 +84,7 @@ def test_messages_and_jobs_are_acknowledged_before_they_are_handled(tmp_path: Pa
     handled: list[bytes] = []
 
     def handle(request: Any, transaction: Any) -> None:
-        go.wait(20.0)
+        go.wait(120.0)
         handled.append(request.body)
 
     receiver.message("/m")(handle)
@@ -163,7 +163,7 @@ def test_bodies_are_bounded_with_and_without_a_length(tmp_path: Path) -> None:
 
 def test_a_full_inbox_says_when_to_come_again_and_takes_repeats_all_the_same(tmp_path: Path) -> None:
     receiver, go = Receiver(tmp_path, settings=HttpSettings(inbox_requests_max=2)), threading.Event()
-    receiver.message("/m")(lambda request, transaction: go.wait(20.0) and None)
+    receiver.message("/m")(lambda request, transaction: go.wait(120.0) and None)
 
     async def act(client: httpx2.AsyncClient) -> None:
         for name in ("a", "b"):

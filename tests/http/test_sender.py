@@ -166,7 +166,7 @@ def test_a_request_without_an_answer_expires_despite_changes_of_the_wall_clock(t
         clock.ahead += 8 * 86_400.0
         http._delivery.wake()
         with pytest.raises(RequestExpired, match="503") as expired:
-            await http.put(f"{url}/x", b"", key="k", timeout=20.0)
+            await http.put(f"{url}/x", b"", key="k", timeout=120.0)
         assert expired.value.exit_code == 27
 
     asking(tmp_path, Scripted((503, {}, b"")), act, clock=clock)
@@ -274,7 +274,7 @@ def test_a_dead_host_holds_up_no_other(tmp_path: Path) -> None:
             for _ in range(3):
                 with pytest.raises(RequestKept):
                     await http.put(dead, b"", timeout=0.05)
-            assert (await http.put(f"{url}/put", b"x", timeout=20.0)).json() == {"count": 1}
+            assert (await http.put(f"{url}/put", b"x", timeout=120.0)).json() == {"count": 1}
         silent.close()
 
     asyncio.run(main())
@@ -360,7 +360,7 @@ def test_bytes_behind_an_answer_settle_no_other_request(tmp_path: Path, behind: 
             answering(said(b"one") + behind, said(b"two"), said(b"three")) as url,
             AsyncReliableHttp(tmp_path / "sender", settings=QUICK) as http,
         ):
-            return [(await http.put(url, b"x", timeout=20)).text for _ in range(3)]
+            return [(await http.put(url, b"x", timeout=120)).text for _ in range(3)]
 
     assert asyncio.run(main()) == ["one", "two", "three"]
 
@@ -377,7 +377,7 @@ def test_a_try_ended_by_an_internal_error_counts_and_is_repeated(
             with pytest.raises(RequestKept, match="RecursionError: too deep"):
                 await http.put(url, b"x", key="k", timeout=0.3)
             (request,) = await http.requests()
-        return request.attempts, (await http.put(url, b"x", key="k", timeout=20)).status
+        return request.attempts, (await http.put(url, b"x", key="k", timeout=120)).status
 
     attempts, status = asking(tmp_path, Scripted((200, {}, b"")), act)
     assert attempts >= 1

@@ -19,7 +19,7 @@ def status(tmp_path: Path, headers: dict[str, str], **options: Any) -> int:
 
     async def main() -> int:
         receiver = counting(Receiver(tmp_path / "receiver", settings=QUICK, **options))
-        async with serving(receiver) as url, httpx2.AsyncClient(timeout=30.0, trust_env=False) as client:
+        async with serving(receiver) as url, httpx2.AsyncClient(timeout=120.0, trust_env=False) as client:
             here = headers.get("origin", "").replace("SELF", url)
             sent = {"idempotency-key": '"a"', **headers, **({"origin": here} if here else {})}
             return (await client.put(f"{url}/put", content=b"x", headers=sent)).status_code

@@ -17,7 +17,7 @@ def samples(text: str) -> Samples:
     return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
 
 
-def read(url: str, path: str = "/metrics", seconds: float = 30.0) -> tuple[int, str]:
+def read(url: str, path: str = "/metrics", seconds: float = 120.0) -> tuple[int, str]:
     """Status and body of a page; `url` is that of the metrics."""
     try:
         with urlopen(url.removesuffix("/metrics") + path, timeout=seconds) as answer:
@@ -26,7 +26,7 @@ def read(url: str, path: str = "/metrics", seconds: float = 30.0) -> tuple[int, 
         return error.code, error.read().decode()
 
 
-def connect(url: str, seconds: float = 30.0) -> socket.socket:
+def connect(url: str, seconds: float = 120.0) -> socket.socket:
     """A connection that says nothing yet."""
     host, _, port = url.removeprefix("http://").removesuffix("/metrics").rpartition(":")
     return socket.create_connection((host, int(port)), timeout=seconds)

@@ -46,7 +46,7 @@ def test_operations_are_measured_and_shown() -> None:
         for number in range(20):
             ann.put("t", b"%d" % number)
         for _ in range(20):
-            assert ann.get("t", timeout=30.0) is not None
+            assert ann.get("t", timeout=120.0) is not None
         until(lambda: total(server, "pubsub_server_put_seconds_count") == 20)
         found = samples(read(server)[1])
         assert found["pubsub_server_records_total", ()] == 20
@@ -95,7 +95,7 @@ def test_traffic_goes_on_while_scrapers_are_many_slow_and_silent() -> None:
             ann.subscribe("t")
             for number in range(50):
                 ann.put("t", b"%d" % number)
-            assert [ann.get("t", timeout=30.0).body for _ in range(50)] == [b"%d" % n for n in range(50)]  # type: ignore[union-attr]
+            assert [ann.get("t", timeout=120.0).body for _ in range(50)] == [b"%d" % n for n in range(50)]  # type: ignore[union-attr]
             until(lambda: len(read_) >= 4)
         finally:
             over.set()
@@ -133,7 +133,7 @@ def test_up_gives_each_process_a_port_and_says_where(tmp_path: Path) -> None:
 def test_a_process_that_may_not_listen_ends_with_one_line(tmp_path: Path, address: str, line: str) -> None:
     command = [sys.executable, "-m", "pubsub", "proxy", "start", "--id", "p1", "--bind", "tcp://127.0.0.1:0"]
     command += ["--dir", str(tmp_path), "--metrics", address]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 8
     assert done.stderr.count("\n") == 1
     assert line in done.stderr
@@ -147,6 +147,6 @@ def test_a_process_without_the_extra_ends_with_one_line(tmp_path: Path) -> None:
         f"sys.argv[1:] = {[*words, '--metrics', '127.0.0.1:0']}\n"
         "sys.exit(main())"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr.count("\n")) == (8, 1)
     assert "--metrics needs pip install '.[http]' in a clone" in done.stderr

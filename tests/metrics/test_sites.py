@@ -110,7 +110,7 @@ def test_an_address_of_ipv6_is_known_as_itself() -> None:
     try:
         port = metrics.url.rpartition(":")[2].partition("/")[0]
         for host, expected in ((f"[::1]:{port}", 200), ("localhost", 200), ("[2001:db8::1]", 403)):
-            with socket.create_connection(("::1", int(port)), timeout=30) as sock:
+            with socket.create_connection(("::1", int(port)), timeout=120) as sock:
                 sock.sendall(f"GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
                 assert int(said(sock).split(b" ")[1]) == expected
     finally:

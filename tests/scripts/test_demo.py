@@ -16,7 +16,7 @@ DEMO = Path(__file__).parents[2] / "scripts/demo.py"
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(DEMO), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.faults
@@ -77,7 +77,7 @@ def test_a_demo_without_a_file_publishes_a_day_of_a_shop_and_shows_its_progress(
             while chunk := os.read(leader, 1 << 16):
                 shown += chunk
         os.close(leader)
-        assert process.wait(100) == 0, shown
+        assert process.wait(120) == 0, shown
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert "600 records, " in text
     assert all(topic in text for topic in ("orders", "payments", "shipments", "stock"))

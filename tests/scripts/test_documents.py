@@ -155,7 +155,6 @@ def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     # As scripts/docs does it.
     options = [

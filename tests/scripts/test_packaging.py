@@ -20,8 +20,6 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def run(*command: str | Path, cwd: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PUBSUB"))}
@@ -166,7 +164,7 @@ assert pubsub.__file__.startswith({prefix!r}), pubsub.__file__
 with embedded() as cluster, cluster.client("c") as client:
     client.subscribe("t")
     client.put("t", b"hello")
-    print(client.get("t", timeout=20).body)
+    print(client.get("t", timeout=120).body)
 """
 
 

@@ -47,11 +47,11 @@ def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) 
     try:
         done = subprocess.run(
             ["bash", "-ec", typed],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
     finally:
         down = [sys.executable, "-m", "pubsub", "down", "--dir", "cluster"]
-        subprocess.run(down, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        subprocess.run(down, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     printed = done.stdout.split(f"{MARK}\n")[1:]
     for (command, shown), output in zip(steps(), printed, strict=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pubsub.protocol import Outcome
+from pubsub.protocol import Outcome, Subscribe
 from pubsub.protocol.deletion_table import Deletion, DeletionTable
 from pubsub.protocol.deletions import DELETED, NAME_THE_LOG, Deleted
 from pubsub.protocol.purges import decode_found
@@ -89,6 +89,17 @@ def test_a_subscriber_is_told_of_the_deletion_with_and_without_a_position(stage:
         for who, last in (("ann", None), ("bob", place)):
             answer = stage.get(who, "t", last, 5)
             assert (answer.outcome, answer.reason, answer.position) == (Outcome.GONE, DELETED, None)
+
+
+def test_another_directory_of_a_subscriber_begins_at_the_end_of_the_topic_that_began_anew(stage: Stage) -> None:
+    """The limit that docs/explanation/deletion.md states: its subscription went with the old topic."""
+    stage.subscribe("ann", "t", 5)
+    tell(stage, Deletion("t", 7))
+    stage.subscribe("eve", "t", 5)
+    log = stage.put("t", 1).log
+    stage.put("t", 1, log=log)
+    answer = stage.ask(Subscribe("ann", "t", 9, 9, continues=1))
+    assert (answer.outcome, answer.position) == (Outcome.SUCCESS, (log, 1))
 
 
 def test_the_question_counts_clients_once_and_ended_subscriptions_not(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from pubsub.services.errors import CallTimeout, NoWorker
 from tests.faults.cluster import Process, until
 from tests.services.running import Town, address
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 TRY_SECONDS, TRIES = 0.5, 4
 CALLERS, WORKERS, STRIKES = 4, 3, 6

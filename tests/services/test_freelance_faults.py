@@ -16,7 +16,7 @@ from tests.faults.cluster import Process
 from tests.services.callers import Caller, all_answered, strike
 from tests.services.running import Town, address
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 SERVERS, CALLERS, STRIKES = 3, 3, 6
 TIMEOUT, TRIES = 2.0, 3

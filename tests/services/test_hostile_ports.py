@@ -15,7 +15,7 @@ from pubsub.services.client import ServiceClient
 from tests.faults.cluster import Process
 from tests.services.running import Town, address
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 MEMORY_BYTES_MAX = 300 * 1024 * 1024
 """Of a process that strangers do their worst to, resident."""

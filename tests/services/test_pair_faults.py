@@ -19,7 +19,7 @@ from tests.services.callers import Caller, all_answered, ended, strike
 from tests.services.naming_server import Answer
 from tests.services.running import Town, address
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 CALLERS, STRIKES = 4, 6
 HEARTBEAT, TIMEOUT, SETTLE, TRIES = 1.0, 1.0, 2.0, 5

@@ -122,6 +122,10 @@ class Deletion:
     number: int = 0
     answered: float | None = None
 
+    def is_after(self, time: float, topic: str) -> bool:
+        """Return True if it may have ended a subscription of a topic that was confirmed at a time."""
+        return self.topic == topic and (self.answered is None or self.answered > time)
+
 
 class _OneProxy:
     """The tries of a request to one proxy alone; in the form of `Retries`."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import apsw
 
-from pubsub.client.core.subscription import PURGED
+from pubsub.client.core.subscription import DROPPED, PURGED
 from pubsub.errors import DataLoss, Superseded
 from tests.simulation.applications.application import Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.disk import NAME
-from tests.simulation.history import Seen
+from tests.simulation.history import Seen, lost_range
 from tests.simulation.world import EPOCH, World
 
 
@@ -58,6 +58,8 @@ class Replica:
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.node.name} is told about {topic}: {type(error).__name__}")
             self._settled[topic] = self.world.now if error is None else None
+            if error is None:
+                reading.take_over(self.world.now, self.of.program.history.deletions)
             if error is None and reading.open_since is None:  # Its client got the confirmation of its leave meanwhile.
                 reading.open_since = began
             # The marked messages wait for it now, and may go to another server before it asks.
@@ -90,10 +92,14 @@ class Replica:
     def _lack(self, topic: str, error: DataLoss) -> None:
         """It got a report of a loss in its client's place."""
         reading = self.of.program.reading(topic)
+        if error.reason == DROPPED:
+            reading.dropped.append(lost_range(error))
+            return
         if error.first not in reading.lost and (self.world.fate.tight or error.reason == PURGED):
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
             reading.excused += last - first + 1
         reading.lost.setdefault(error.first, -1)
+        reading.take_over(self.world.now, self.of.program.history.deletions)
         reading.purged = reading.purged or error.reason == PURGED
 
     def end(self) -> None:

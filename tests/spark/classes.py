@@ -58,7 +58,7 @@ def make(archive: Path) -> None:
         spark.range(100).selectExpr("id % 7 as k").groupBy("k").count().write.parquet(f"{directory}/table")
         rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
         stream = rows.writeStream.format("noop").option("checkpointLocation", f"{directory}/checkpoint")
-        stream.trigger(once=True).start().awaitTermination(60)
+        stream.trigger(once=True).start().awaitTermination(SECONDS)
         spark.read.parquet(f"{directory}/table").orderBy("k").collect()
         spark.stop()
     java.stdin.close()

@@ -32,8 +32,7 @@ from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import StreamWriter
 from pubsub.spark.source import StreamReader
-
-SECONDS = 60.0
+from tests.faults.cluster import SPARK_SECONDS
 
 
 class Step:
@@ -58,7 +57,7 @@ class Step:
         elif facts["do"] == "fail":
             raise OSError("this task fails, says the test")
         elif facts["do"] == "wait":
-            end = time.monotonic() + SECONDS
+            end = time.monotonic() + SPARK_SECONDS
             while not (directory / "go").exists():
                 assert time.monotonic() < end, "the test did not say go"
                 time.sleep(0.02)

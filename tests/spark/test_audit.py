@@ -16,7 +16,7 @@ import pytest
 from pubsub.spark.audit import Audit, Flaw
 from pubsub.spark.records import ParquetRecord
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 PUBLISHER = "alice/00000000000000aa"
 LOG = "00000000000000bb"

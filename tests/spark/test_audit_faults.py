@@ -17,11 +17,11 @@ import pytest
 from pubsub.client.core.cursor import Cursor
 from pubsub.spark.audit import Audit
 from tests.faults.checker import read_puts, read_subscriber
-from tests.faults.cluster import ROOT, Cluster
+from tests.faults.cluster import ROOT, SPARK_SECONDS, Cluster
 from tests.faults.finish import finish, objections
 from tests.faults.test_kills import TOPICS, kill_and_restart
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
 alive = importlib.import_module("tests.faults.test_checker_alive")
 
 
@@ -60,7 +60,10 @@ def test_both_judges_agree_that_killed_processes_lost_and_doubled_nothing(sessio
 
 @pytest.mark.parametrize(
     ("breakage", "play", "kind"),
-    [("ignore_last", alive.nothing_happens, "doubled"), ("answer_before_commit", alive.the_server_dies, "lost")],
+    [
+        ("ignore_last", alive.nothing_happens, "doubled"),
+        pytest.param("answer_before_commit", alive.the_server_dies, "lost", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_audit_finds_a_faulty_server(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: str, play: Any, kind: str
@@ -74,11 +77,12 @@ def test_the_audit_finds_a_faulty_server(
     assert flaws[kind] > 0
 
 
+@pytest.mark.nightly
 def test_the_demos_record_is_clean(session: Any, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"line {number % 7}\n" for number in range(300)))
     record = tmp_path / "records"
     command = [sys.executable, str(ROOT / "scripts/demo.py"), str(tmp_path / "lines"), "--record", str(record)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SPARK_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"pubsub pipeline audit {record}" in done.stdout
     flaws, counts = audited(session, record, drained=True)

@@ -11,7 +11,7 @@ import pytest
 from pubsub import embedded
 from pubsub.cli import main
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.command import main
 from benchmarks.spark import measures
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 
 def test_every_measure_gives_every_figure_that_it_names(

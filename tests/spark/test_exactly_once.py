@@ -14,15 +14,17 @@ import pytest
 
 from pubsub.client.requests import Proxies
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
-from tests.faults.cluster import Cluster, Process, until
+from tests.faults.cluster import SPARK_SECONDS, Cluster, Process, until
 from tests.spark import query
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 ROWS = 10_000
 KEPT_SECONDS = 3600.0
 TOPICS = ("a", "b")
 STORE = "0123456789abcdef"
+STEPS = ("partitions", "write", "commit", "between", "published")
+"""Of a batch, in order."""
 
 
 class Bench:
@@ -62,19 +64,19 @@ class Bench:
         """Runs the query in a Spark of its own until the step kills it."""
         driver = self.cluster.process("driver", "-m", "tests.spark.query", json.dumps(self.facts(do="kill", **facts)))
         driver.start()
-        assert driver.wait(120) == -signal.SIGKILL, driver.errors.read_text()[-2000:]
+        assert driver.wait(SPARK_SECONDS) == -signal.SIGKILL, driver.errors.read_text()[-2000:]
         assert (self.directory / "reached").exists()
         return driver
 
     def finish(self, session: Any, **facts: Any) -> list[dict[str, Any]]:
         """Starts the query again with the same checkpoint and lets it end; its progress."""
         running = query.start(session, self.facts(**facts))
-        assert running.awaitTermination(120), "the query does not end"
+        assert running.awaitTermination(SPARK_SECONDS), "the query does not end"
         assert running.exception() is None
         return [json.loads(each.json) if hasattr(each, "json") else each for each in running.recentProgress]
 
     def reached(self) -> None:
-        until((self.directory / "reached").exists, "the query comes to the step", 60.0)
+        until((self.directory / "reached").exists, "the query comes to the step", SPARK_SECONDS)
 
     def records(self, topic: str) -> list[bytes]:
         assert self.link is not None
@@ -99,6 +101,11 @@ class Bench:
         if self.link is not None:
             self.link.close()
         self.cluster.__exit__()
+
+
+def sampled_steps(*each_time: str) -> list[Any]:
+    """All steps of a batch; those not named are for the night."""
+    return [step if step in each_time else pytest.param(step, marks=pytest.mark.nightly) for step in STEPS]
 
 
 @pytest.fixture
@@ -126,18 +133,19 @@ OTHERWISE = {"partitions": 5, "shuffle": 3, "records": 7000}
 @pytest.mark.parametrize(
     ("step", "batch", "restart"),
     [
-        ("partitions", 0, {}),
-        ("write", 0, OTHERWISE),
+        pytest.param("partitions", 0, {}, marks=pytest.mark.nightly),
+        pytest.param("write", 0, OTHERWISE, marks=pytest.mark.nightly),
         pytest.param("write", 2, {}, marks=pytest.mark.nightly),
-        ("commit", 1, OTHERWISE),
+        pytest.param("commit", 1, OTHERWISE, marks=pytest.mark.nightly),
         ("between", 1, OTHERWISE),
-        ("published", 1, {}),
+        pytest.param("published", 1, {}, marks=pytest.mark.nightly),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_driver_that_is_killed_leaves_every_row_once(
     bench: Bench, session: Any, step: str, batch: int, restart: dict[str, int]
 ) -> None:
+    """Between two topics, one is published and the other is only staged: each time, that is the one that is tried."""
     bench.run().killed(step=step, batch=batch)
     bench.finish(session, **restart)
     bench.check()
@@ -150,7 +158,7 @@ def test_a_task_that_fails_after_staging_some_is_tried_again(bench: Bench, sessi
     bench.check()
 
 
-@pytest.mark.parametrize("step", ["partitions", "write", "commit", "between", "published"])
+@pytest.mark.parametrize("step", sampled_steps("partitions", "write", "between"))
 def test_a_server_that_is_killed_and_comes_back_leaves_every_row_once(bench: Bench, session: Any, step: str) -> None:
     bench.run()
     running = query.start(session, bench.facts(step=step, do="wait", batch=0 if step == "partitions" else 1))
@@ -159,7 +167,7 @@ def test_a_server_that_is_killed_and_comes_back_leaves_every_row_once(bench: Ben
     server.kill()
     (bench.directory / "go").touch()
     server.start()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(SPARK_SECONDS)
     assert running.exception() is None
     bench.check()
 
@@ -175,7 +183,7 @@ def holder(bench: Bench, topic: str) -> str:
     return str(next(row["holders"][0]["server"] for row in rows if row["topic"] == topic))
 
 
-@pytest.mark.parametrize("step", ["commit", "between"])
+@pytest.mark.parametrize("step", [pytest.param("commit", marks=pytest.mark.nightly), "between"])
 def test_topics_that_move_between_stage_and_publish_leave_every_row_once(bench: Bench, session: Any, step: str) -> None:
     bench.run(servers=2)
     running = query.start(session, bench.facts(step=step, do="wait", batch=1))
@@ -183,7 +191,7 @@ def test_topics_that_move_between_stage_and_publish_leave_every_row_once(bench: 
     for topic in ("a", "a.copy", "b.copy"):
         move(bench, topic, "s1" if holder(bench, topic) == "s2" else "s2")
     (bench.directory / "go").touch()
-    assert running.awaitTermination(120)
+    assert running.awaitTermination(SPARK_SECONDS)
     assert running.exception() is None
     bench.check()
 

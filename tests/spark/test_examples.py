@@ -13,7 +13,7 @@ from pubsub.cli import main
 from tests.examples.programs import EXAMPLES
 from tests.spark.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(autouse=True)

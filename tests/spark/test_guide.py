@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.cluster import SPARK_SECONDS
+
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "spark.md").read_text()
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 
+@pytest.mark.nightly
 def test_the_ten_lines_of_the_guide_count_each_message_once(tmp_path: Path) -> None:
     """With a tenth of their messages."""
     (block,) = re.findall(r"^```bash\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
@@ -37,7 +40,7 @@ def test_the_ten_lines_of_the_guide_count_each_message_once(tmp_path: Path) -> N
     }
     done = subprocess.run(
         ["bash", "-c", "\n".join(["set -m", *lines[1:], "wait"])],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=580, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SPARK_SECONDS, check=False,
     )  # fmt: skip
     said = done.stdout.splitlines()
     assert "30000 30000" in said, done.stderr[-3000:]

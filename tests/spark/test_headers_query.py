@@ -10,7 +10,7 @@ import pytest
 from pubsub import Client
 from tests.spark.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def test_a_query_copies_messages_with_keys_and_headers(session: Any, broker: Broker, tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ from tests.faults.cluster import until
 from tests.spark.broker import Broker
 from tests.spark.keyed import KeyedBroker
 
-pytestmark = pytest.mark.timeout(120)
-
 ALL = ReadAllAvailable()
 
 

@@ -14,11 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pubsub.cli import main
 from pubsub.security.keys import format_secret
 from pubsub.spark.pipelines import failure
-from tests.faults.cluster import Process, until
+from tests.faults.cluster import SPARK_SECONDS, Process, until
 from tests.spark import query
 from tests.spark.keyed import KeyedBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 RIGHTS = ("put=t.copy", "get=t", "names=copy")
 
@@ -59,7 +59,7 @@ def test_the_secret_key_of_a_query_is_shown_nowhere(broker: KeyedBroker, tmp_pat
         log="DEBUG", conf=conf, records=1000,
     )  # fmt: skip
     driver = Process("driver", tmp_path, ["-m", "tests.spark.query", json.dumps(given)]).start()
-    assert driver.wait(240) == 0, driver.errors.read_text()[-2000:]
+    assert driver.wait(SPARK_SECONDS) == 0, driver.errors.read_text()[-2000:]
     assert Counter(broker.records("t.copy")) == Counter(numbers(0, 3000))
     shown = below(tmp_path / "checkpoint", events, driver.output, driver.errors)
     assert all((tmp_path / "checkpoint" / name).is_dir() for name in ("offsets", "commits"))
@@ -72,7 +72,7 @@ def test_the_secret_key_of_a_query_is_shown_nowhere(broker: KeyedBroker, tmp_pat
 def ended(running: Any) -> Exception:
     """The error by which a query ends."""
     with pytest.raises(StreamingQueryException) as caught:
-        running.awaitTermination(120)
+        running.awaitTermination(SPARK_SECONDS)
     return failure(caught.value)
 
 
@@ -84,7 +84,7 @@ def test_a_key_revoked_in_mid_stream_ends_the_query_and_a_new_authorization_cont
     broker.put("t.copy", [b"first"])  # So that it can be read before the query has copied anything.
     given = facts(broker, tmp_path, options={"keyFile": broker.file("spark")}, records=100, seconds=0)
     running = query.start(session, given)
-    until(lambda: len(broker.records("t.copy")) > 300, "the query copies", 120.0)
+    until(lambda: len(broker.records("t.copy")) > 300, "the query copies", SPARK_SECONDS)
     broker.revoke(spark)
     error = ended(running)
     copied = len(broker.records("t.copy"))
@@ -100,7 +100,7 @@ def test_a_key_revoked_in_mid_stream_ends_the_query_and_a_new_authorization_cont
     broker.put("t", numbers(4000, 4100))
     again = query.start(session, given | {"records": 4000})
     try:
-        until(lambda: len(broker.records("t.copy")) > 4100, "the query has copied the rest", 120.0)
+        until(lambda: len(broker.records("t.copy")) > 4100, "the query has copied the rest", SPARK_SECONDS)
         again.processAllAvailable()
     finally:
         again.stop()

@@ -16,7 +16,7 @@ from pubsub.spark.pipelines import failure
 from pubsub.spark.ranges import CHECKPOINT
 from tests.spark.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def numbers(first: int, stop: int) -> list[bytes]:

@@ -21,10 +21,10 @@ from pubsub.spark import pipelines
 from pubsub.spark.archive import tidy
 from pubsub.spark.pipelines import failure
 from pubsub.spark.ranges import Topics
-from tests.faults.cluster import Process, until
+from tests.faults.cluster import SPARK_SECONDS, Process, until
 from tests.spark.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 Run = Callable[..., dict[str, Any]]
 
@@ -92,11 +92,11 @@ def test_a_pipeline_ends_by_sigterm_and_reports_its_work(
     to = tmp_path / "archive"
     broker.put("a", numbers(0, 100))
     process = driver("archive", "a", "--to", str(to), "--every", "0")
-    until((to / "_spark_metadata" / "0").exists, "the first batch is written", 120.0)
+    until((to / "_spark_metadata" / "0").exists, "the first batch is written", SPARK_SECONDS)
     broker.put("a", numbers(100, 130))
-    until((to / "_spark_metadata" / "1").exists, "the second batch is written", 120.0)
+    until((to / "_spark_metadata" / "1").exists, "the second batch is written", SPARK_SECONDS)
     process.running.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, process.errors.read_text()
+    assert process.wait(SPARK_SECONDS) == 0, process.errors.read_text()
     # Spark counts a batch after it has noted it as done: the second may be ended in between, the first is counted.
     assert json.loads(process.output.read_text())["messages"] in (100, 130)
     assert archived(session, to) == {"a": Counter(numbers(0, 130))}

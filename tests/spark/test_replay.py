@@ -13,7 +13,7 @@ from pubsub.spark import replay
 from tests.spark.broker import Broker
 from tests.spark.test_pipelines import Run, numbers, run  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 
 def test_a_replay_returns_the_archived_messages_in_order_and_once(

@@ -18,7 +18,7 @@ from pubsub.spark.rollup import Rollup
 from tests.spark.broker import Broker
 from tests.spark.test_pipelines import Run, run  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 HOUR = 3600
 BEGIN = 1_700_000_000

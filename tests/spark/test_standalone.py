@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.cluster import until
+from tests.faults.cluster import SPARK_SECONDS, until
 from tests.ports import free_port
 from tests.spark.test_exactly_once import Bench
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 SPECULATION = {
@@ -47,7 +47,7 @@ def test_a_speculative_copy_of_a_task_leaves_every_row_once(tmp_path: Path, monk
         facts = bench.facts(do="wait", step="write", batch=1, master=f"spark://127.0.0.1:{port}", conf=conf)
         driver = bench.cluster.process("driver", "-m", "tests.spark.query", json.dumps(facts)).start()
         # The first task that comes to the step waits for ever: the query ends by what its copy does.
-        assert driver.wait(400) == 0, driver.errors.read_text()[-2000:]
+        assert driver.wait(SPARK_SECONDS) == 0, driver.errors.read_text()[-2000:]
         assert (tmp_path / "reached").exists()
         bench.check()
     finally:

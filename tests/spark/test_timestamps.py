@@ -15,7 +15,7 @@ from tests.spark.broker import Broker
 from tests.spark.test_checkpoints import batches
 from tests.spark.test_source import batch, stream, values
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def numbers(first: int, stop: int) -> list[bytes]:

@@ -14,7 +14,7 @@ from tests.faults.cluster import until
 from tests.services.running import Town, address
 from tests.services.test_faults_under_traffic import CALLERS, STRIKES, TRIES, TRY_SECONDS, WORKERS, Caller, strike
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 
 @dataclass

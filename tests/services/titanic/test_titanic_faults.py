@@ -17,7 +17,7 @@ from tests.faults.cluster import Process, until
 from tests.services.running import Town, address
 from tests.services.test_faults_under_traffic import Caller
 
-pytestmark = [pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 CALLERS, STRIKES = 3, 8
 

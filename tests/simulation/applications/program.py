@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.client.core.subscription import PURGED
+from pubsub.client.core.subscription import DROPPED, PURGED
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
-from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading, lost_range
 from tests.simulation.retrying import Retries
 from tests.simulation.world import World
 
@@ -165,13 +165,14 @@ class Program:
             if not self.history.purges.covers(error):
                 self.history.violate(f"{self.name} is told of a purge that nobody asked for: {error}")
             self._lack(error)
+        elif isinstance(error, DataLoss) and error.reason == DROPPED and error.topic in self.history.dropping:
+            self.node.compare()
+            self.reading(error.topic).dropped.append(lost_range(error))
         elif isinstance(error, DataLoss) and self._may_lack(error):
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
-            # Its subscription has been made anew: messages put from now on reach it.
-            reading = self.reading(error.topic)
-            reading.confirmed = self.world.now if reading.confirmed is not None else None
+            self.reading(error.topic).make_anew(self.world.now)
         elif isinstance(error, DataLoss | Refused) or (
             isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
         ):

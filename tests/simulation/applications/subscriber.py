@@ -108,7 +108,7 @@ class Subscriber:
         reading = self.program.reading(topic)
         again = partial(self.program.next, partial(self._read_beside, topic, way))
         if reading.wanted and reading.confirmed is not None and way == "subscribe":
-            reading.promised = reading.confirmed if reading.promised is None else reading.promised
+            reading.promise()
             self.intend(topic, reading, on=True, again=again)
         elif reading.wanted and reading.confirmed is not None:
             self._take(way, topic, reading, again)
@@ -182,8 +182,7 @@ class Subscriber:
         if error is None or never:
             reading.unsure, reading.open_since = False, reading.asked if on else None
             if on:
-                reading.settled = self.world.now
-                reading.confirmed = self.world.now if reading.promised is None else reading.promised
+                reading.confirm(self.world.now, self.history.deletions)
             elif self.program.finishing:
                 self.drained.add(topic)
                 self.taking.left.add(topic)
@@ -210,7 +209,7 @@ class Subscriber:
             if not (self.program.life or self.program.replicas):
                 self.history.violate(f"{self.name}: {error}")
             if self.program.replicas:  # The directory that continues has the rows of this one.
-                reading.promised = reading.confirmed if reading.promised is None else reading.promised
+                reading.promise()
             reading.confirmed = None
             if self.program.replicas and not self.program.finishing:  # Its user comes back sooner or later.
                 self.node.later(self.world.random.choice((0.0, 1.5)) * self.world.random.random(), again)
