@@ -67,6 +67,7 @@ def prune(transaction: Transaction, topic: str) -> None:
 def forget(transaction: Transaction, topic: str) -> None:
     """Delete all of a topic: a later subscriber of the same name is a different one."""
     transaction.execute("DELETE FROM pubsub_untold WHERE topic = ?", (topic,))
+    transaction.execute("DELETE FROM pubsub_deletions WHERE topic = ?", (topic,))
     _forget(transaction, "SELECT id FROM pubsub_dead_letters WHERE topic = ?1", (topic,))
 
 

@@ -176,6 +176,8 @@ class ProxyDeletions:
             return
         for row in changed:
             self._table.changes.deletions[row.topic] = row.number
+            for holder in self._table.holders(row.topic):
+                self._table.assignments.preferred[row.topic] = holder.store
         self._replies.counters["deletions_learned"] += len(changed)
         for server in self._table.servers.values():
             server.lacks.update((row.topic, now) for row in changed)

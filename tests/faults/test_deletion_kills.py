@@ -13,7 +13,7 @@ import pytest
 
 from pubsub.cli.peeking import peek
 from pubsub.client import Client
-from pubsub.client.core.subscription import DELETED
+from pubsub.client.core.loss_reports import DELETED
 from pubsub.errors import DataLoss, NotKnown, Unavailable
 from tests.faults.cluster import Cluster
 
