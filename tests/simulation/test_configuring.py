@@ -11,8 +11,8 @@ from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.history import ACKED, History, Put, Reading, lost_range
+from tests.simulation.sample import run_once
 from tests.simulation.settings_runs import settings_split
-from tests.simulation.simulation import simulate
 
 SEEDS = (*range(6), 11, 14, 47)
 """In the last one a holder drops bodies by the limit of the history before it knows the settings."""
@@ -40,7 +40,7 @@ def test_the_choice_of_settings_changes_nothing_else_of_a_run() -> None:
 def test_changes_records_that_go_and_merges_come_together_and_nothing_is_found() -> None:
     counters = dict.fromkeys(("settings_changed", "batches_dropped", "topics_merged"), 0)
     for seed in SEEDS:
-        result = simulate(seed, settings_split(seed))
+        result = run_once(settings_split, seed)
         assert result.violations == [], f"seed {seed} of tests/simulation/test_configuring.py"
         for name in counters:
             counters[name] += result.counters.get(name, 0)
