@@ -175,7 +175,7 @@ class Mailbox:
         try:
             return await self.client.hand_on(self.topic, most, sink, seconds)
         except DataLoss as loss:
-            place, reason = f"{loss.first}..{loss.last}", loss.reason
+            place, reason = f"{loss.first}..{loss.last}" if loss.first else "", loss.reason
             row = (place, "", 0, 0, b"", None, reason, b"", False, 0, self._source(loss.topic))
 
             def write(transaction: Transaction) -> None:

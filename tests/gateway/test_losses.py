@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.storage.tables import DEAD_LETTER_METADATA, TABLES, UNTOLD
+from pubsub.client.storage.tables import DEAD_LETTER_METADATA, DELETIONS, TABLES, UNTOLD
 from pubsub.errors import DataLoss
 from pubsub.gateway import losses
 from pubsub.gateway.limits import LOSSES_MAX
@@ -40,7 +40,7 @@ class Client(File):
 
     def __init__(self) -> None:
         super().__init__()
-        for table in (TABLES[-1], UNTOLD, DEAD_LETTER_METADATA):
+        for table in (TABLES[-1], UNTOLD, DELETIONS, DEAD_LETTER_METADATA):
             self.db.execute(table)
 
     async def hand_on(self, topic: str, *_: Any) -> int:
