@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from pubsub.cli.operating import SENDER, cluster
 from pubsub.cli.server import drain_server, stop_draining
-from pubsub.cli.topic import end_subscription, move_topic, waiting_for
+from pubsub.cli.topic import move_topic
+from pubsub.cli.unsubscribing import end_pattern, end_subscription, find_ending, waiting_for
 from pubsub.client.requests import Proxies
 from pubsub.client.topic_deletion import delete, find_deletion
 from pubsub.client.topic_objects import check_creation, create, find_purge, purge
@@ -17,6 +18,7 @@ from pubsub.client.topic_settings import change_settings, check_settings, read_s
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotNow
+from pubsub.protocol.patterns import is_pattern
 
 PATIENCE_SECONDS: Final = 2.0
 """Time limit for the answer of one process."""
@@ -52,8 +54,13 @@ class ClusterOperations:
         return {"topic": topic, "from": giver, "to": to, "moved": giver != to}
 
     def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
-        """End a client's subscription; raises as `pubsub topic unsubscribe`."""
+        """End a client's subscription or pattern; raises as `pubsub topic unsubscribe`."""
         with cluster(self._loaded, PATIENCE_SECONDS, WAIT_SECONDS) as found:
+            if is_pattern(topic):
+                ending = find_ending(found, topic, client)
+                waiting = ending.given_up
+                end_pattern(found, ending)
+                return {"topic": topic, "client": client, "given_up": waiting}
             view = found.look(topic)
             owner = view.owner(topic)
             waiting = waiting_for(found, view, topic, owner, client)

@@ -66,7 +66,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         * `servers`: id, alive, answered, reason, report.
         * `topics`: topic, owners, sole_owner, records, bytes, subscribers, backlog, held_by,
           oldest_unacknowledged_seconds, and the fields of `monitoring.retained` and of `monitoring.unknown`.
-        * `moves`: server, and the fields of its report.
+        * `moves`: server, and the fields of its report. `patterns`: subscriber, pattern, number and stamp.
         * `held_back`: topic, server and reason of `monitoring.held_back`; `held_back_left_out`: the number of others.
         * Old names of two fields, for one release: of a server `unheard_seconds` for `silent_seconds`, and of a topic
           `whole` for `sole_owner`.
@@ -103,7 +103,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         "standbys": standbys,
         "warnings": warnings + unpaired + wrong,
     }
-    return found | {"alarms": alarms(found)}
+    return found | {"patterns": _patterns(proxies), "alarms": alarms(found)}
 
 
 def _topics(
@@ -158,6 +158,18 @@ def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:
     for name, facts in sorted(servers.items()):
         for move in () if isinstance(facts, NoAnswer) else facts.get("moves", ()):
             yield {"server": name, **move}
+
+
+def _patterns(proxies: dict[str, Answer]) -> list[dict[str, Any]]:
+    """Return the patterns of subscribers, of each the row with the highest number. Earlier releases report none."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for answer in proxies.values():
+        for row in () if isinstance(answer, NoAnswer) else answer.get("patterns", ()):
+            known = found.setdefault((row["subscriber"], row["pattern"]), row)
+            if row["number"] > known["number"]:
+                found[row["subscriber"], row["pattern"]] = row
+    names = ("subscriber", "pattern", "number", "stamp")
+    return [{name: found[key][name] for name in names} for key in sorted(found)]
 
 
 def _questions(reports: dict[str, Answer]) -> list[Question]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from pubsub import console
+from pubsub.base.clock import MICROSECONDS
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
@@ -44,7 +46,7 @@ def status(
     message, and the reason why messages beyond "keep" stay: a subscriber has not acknowledged them, or the server is
     not known to be the sole owner.
 
-    Warnings and alarms come last.
+    Subscriptions to patterns are listed with their time. Warnings and alarms come last.
     """
     from pubsub.cli.reports import gather
 
@@ -53,8 +55,7 @@ def status(
     if as_json:
         console.print_json(found)
     else:
-        more = [_standbys(found)] if found["standbys"] else []
-        more += [_keys(found)] if found["keys"] else []
+        more = [*([_standbys(found)] if found["standbys"] else []), *([_keys(found)] if found["keys"] else [])]
         more += [_moves(found)] if found["moves"] else []
         more += [_held_back(found)] if found["held_back"] else []
         silent = unknown_topics(found["topics"])
@@ -63,7 +64,8 @@ def status(
         tables += [_kept(configured)] if configured else []
         for name, shown in (("delayed", _delayed), ("throttled", _throttled)):
             tables += [shown(some)] if (some := [topic for topic in found["topics"] if topic.get(name)]) else []
-        console.print_table(_proxies(found), _servers(found), *more, *tables, _subscribers(found))
+        patterns = [_patterns(found)] if found["patterns"] else []
+        console.print_table(_proxies(found), _servers(found), *more, *tables, *patterns, _subscribers(found))
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
                 typer.echo(f"{kind}: {text}")
@@ -164,6 +166,14 @@ def _held_back(found: dict[str, Any]) -> Any:
         table.add_row(row["topic"], row["server"], row["reason"].replace("_", " "))
     if found["held_back_left_out"]:
         table.add_row(f"{found['held_back_left_out']:,} more", "", "")
+    return table
+
+
+def _patterns(found: dict[str, Any]) -> Any:
+    table = console.table("subscriber", "pattern", "since", title="Patterns of topics")
+    for row in found["patterns"]:
+        since = datetime.fromtimestamp(row["stamp"] / MICROSECONDS, UTC).isoformat(" ", "seconds")
+        table.add_row(row["subscriber"], row["pattern"], since)
     return table
 
 

@@ -11,12 +11,14 @@ from pubsub import console
 from pubsub.cli import topic_objects, topic_read, topic_settings, topic_table
 from pubsub.cli.abandoning import find_part, find_topics, give_up
 from pubsub.cli.operating import Operator, View, cluster, confirm
+from pubsub.cli.unsubscribing import end_pattern, end_subscription, find_ending, waiting_for
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, takes_settings
-from pubsub.errors import CallerError, NotKnown, NotNow, ServerSilent, Unavailable
+from pubsub.errors import CallerError, NotKnown, NotNow, ServerSilent
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import check_id, check_topic
+from pubsub.protocol.patterns import is_pattern
 
 app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -139,8 +141,13 @@ def unsubscribe(
 
     All messages that wait for the client are given up, and the server can delete them. If the client comes back, its
     next get raises `Superseded`, or after a subscribe `DataLoss`.
+
+    In the place of a topic, a pattern such as `orders.>` ends that pattern of the client. Its subscriptions to topics
+    that match end, too, except those that another of its patterns brings. Every proxy must answer.
     """
-    check_topic(name)
+    if is_pattern(check_topic(name)):
+        _end_pattern(loaded, name, subscriber, patience, wait, yes=yes, as_json=as_json)
+        return
     with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         owner = view.owner(name)
@@ -158,37 +165,31 @@ def unsubscribe(
     )
 
 
-def waiting_for(found: Operator, view: View, name: str, owner: str, subscriber: str) -> int:
-    """Return the number of records that wait for a subscriber.
-
-    Raises:
-        NotKnown: the topic has no such subscriber.
-    """
-    facts = found.server_report(owner, view, name)["topics"].get(name, {"subscribers": {}})["subscribers"]
-    if subscriber not in facts:
-        raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists the subscribers")
-    return int(facts[subscriber]["waiting"])
-
-
-def end_subscription(found: Operator, view: View, name: str, owner: str, subscriber: str) -> None:
-    """End a subscription, and wait until it has ended.
-
-    Raises:
-        NotKnown, NotNow, ServerSilent, Unavailable: it has not ended, with the reason.
-    """
-
-    def ended() -> bool:
-        held = found.server_report(owner, found.look(name), name)["topics"].get(name)
-        return held is not None and subscriber not in held["subscribers"]
-
-    answer = found.operate(owner, view, "unsubscribe", topic=name, subscriber=subscriber)
-    if answer.outcome is Outcome.MOVED:
-        raise NotNow(f"topic {name} is moving to another server; repeat this command when it has arrived")
-    if answer.outcome is Outcome.UNKNOWN:
-        raise NotKnown(f"topic {name} is not held by {owner} any more; repeat this command")
-    if answer.outcome is not Outcome.SUCCESS:
-        raise Unavailable("unsubscribe", name, found.patience, answer.reason.replace("_", " "))
-    found.wait(ended, "unsubscribe", name)
+def _end_pattern(
+    loaded: Loaded[ClientSettings],
+    pattern: str,
+    subscriber: str,
+    patience: float,
+    wait: float,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    with cluster(loaded, patience, wait) as found:
+        ending = find_ending(found, pattern, subscriber)
+        count, given_up = len(ending.waiting), ending.given_up
+        confirm(
+            f"The pattern {pattern} of {subscriber} ends, with its subscriptions to {count:,} topics, and {given_up:,}"
+            " waiting records are given up. If it comes back, it must subscribe again, and receives only later"
+            " messages.",
+            yes,
+        )
+        topics = end_pattern(found, ending)
+    console.report(
+        as_json,
+        {"topic": pattern, "subscriber": subscriber, "topics": topics, "given_up": given_up},
+        f"{subscriber} has no pattern {pattern} any more; {given_up:,} records of {count:,} topics were given up",
+    )
 
 
 @app.command()

@@ -10,6 +10,7 @@ The rules are docs/explanation/looking-back.md, Z5 and Z6.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from pubsub.client.errors import HistoryChanged, RangeLoss, StartGone
 from pubsub.client.requests import NO_TOPIC, Proxies
 from pubsub.errors import DecodeError, NotKnown, Refused, Unavailable
 from pubsub.protocol import Outcome, Position, Read, Records, Status, check_topic, format_position
-from pubsub.protocol.names import EARLIEST, LATEST, Start, parse_number, parse_position
+from pubsub.protocol.names import EARLIEST, FEWER, LATEST, Start, parse_number, parse_position
 
 PAGE_RECORDS: Final = 10_000
 """Most messages of a page."""
@@ -35,6 +36,7 @@ PAGE_BYTES: Final = 2 * 1024 * 1024
 
 UPGRADE: Final = "all servers need a release that reads from a start: upgrade them first"
 
+_log: Final = logging.getLogger("pubsub.client")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_EARLIER_RELEASES: Final = ("from", "times", "before", "history")
 """Fields that a server of an earlier release refuses by name."""
@@ -165,6 +167,8 @@ class RangeReader:
         if outcome not in {Outcome.SUCCESS, Outcome.LOST} or status.message is None:
             raise StartGone(self._topic, oldest_of(status))
         self.place = Place(status.message, status.history, status.since)
+        if status.reason == FEWER:
+            _log.warning("%s: fewer messages than %s were found; begin at a time instead", self._topic, request.start)
         if outcome is Outcome.LOST:
             first = format_position(status.first or status.message)
             reason = status.reason.replace("_", " ") or "no server can hand them out"

@@ -131,6 +131,7 @@ class Gateway:
             ("POST", "/topics/{topic}/webhooks/{webhook}/retry", hooks.retry),
             ("GET", "/topics", views.topics),
             ("GET", "/topics/{topic}", views.topic),
+            ("GET", "/patterns", views.patterns),
             ("GET", "/servers", views.servers),
             ("GET", "/proxies", views.proxies),
             ("POST", "/topics/{topic}/move", operating.move),

@@ -18,6 +18,7 @@ from pubsub.client.flows.work import Work
 from pubsub.client.steps import guarded
 from pubsub.errors import PubsubError
 from pubsub.protocol.names import Start
+from pubsub.protocol.patterns import matches
 
 Result = TypeVar("Result")
 Bindings = Sequence[Any]
@@ -117,17 +118,18 @@ class GatewayClient(AsyncClient):
         return None if sub is None else sub.failure
 
     def subscribed(self, topic: str) -> bool:
-        """Return whether the client subscribes to a topic, confirmed by the service or not."""
-        sub = self._session.core.subscriptions.get(topic)
-        return sub is not None and sub.intent.on
+        """Return whether the client subscribes to a topic or pattern, confirmed by the service or not."""
+        core = self._session.core
+        sub, family = core.subscriptions.get(topic), core.families.get(topic)
+        return (sub is not None and sub.intent.on) or (family is not None and family.on)
 
     def forget_losses(self, topic: str, forget: Callable[[Transaction], None]) -> None:
-        """Delete the losses of a topic in a transaction, and stop reporting them."""
+        """Delete the losses of a topic, or of a pattern, in a transaction, and stop reporting them."""
         self.write(forget)
         with self._session.entered():
-            sub = self._session.core.subscriptions.get(topic)
-            if sub is not None:
-                sub.losses.clear()
+            for name, sub in self._session.core.subscriptions.items():
+                if matches(topic, name):
+                    sub.losses.clear()
 
     def count_expired(self) -> None:
         """Count a message that was not delivered, because its time to live had ended."""

@@ -19,7 +19,7 @@ from pubsub.gateway.limits import BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.sessions import Needs, Sessions
 from pubsub.protocol import check_new_topic
-from pubsub.protocol.patterns import is_pattern
+from pubsub.protocol.patterns import check_new_pattern, is_pattern
 from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.tokens import User
 
@@ -50,21 +50,13 @@ class Exchange:
         return self.names["topic"]
 
     @property
-    def one_topic(self) -> str:
-        """The topic to receive from.
+    def subscribable(self) -> str:
+        """The topic to receive from, or the pattern of topics.
 
         Raises:
-            Problem: it is a pattern, and each subscriber here belongs to one topic.
-            InvalidName: it is no topic that may be created.
+            InvalidName: it is no topic that may be created, and no pattern.
         """
-        if is_pattern(self.topic):
-            text = (
-                f"{self.topic[:80]} is a pattern, and a subscriber or webhook of the gateway has one topic, which its"
-                " confirmations name; PUT one for each topic, or subscribe to the pattern with the Python client or"
-                " pubsub client."
-            )
-            raise Problem("bad-request", text)
-        return check_new_topic(self.topic)
+        return check_new_pattern(self.topic) if is_pattern(self.topic) else check_new_topic(self.topic)
 
     def number(self, name: str, default: float, most: float, least: float = 0.0) -> float:
         """Return a number of the query, limited to `most`.

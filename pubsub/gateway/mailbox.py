@@ -4,6 +4,9 @@ One commit takes messages from the service and writes them here. They stay until
 end at any moment and deliver the same messages again under the same numbers. Each topic of a subscriber counts from 1,
 and no number is used twice. `opened` is the last number of the batch that was delivered.
 
+A pattern of topics has one mailbox, and one sequence of numbers for all topics that match. Each row names its topic in
+`source`, and a batch has messages of one topic.
+
 The rule is docs/explanation/gateway.md, H5.
 """
 
@@ -29,22 +32,31 @@ TABLES: Final = (
     " counter INTEGER NOT NULL, stamp INTEGER NOT NULL, key BLOB NOT NULL, body BLOB, note TEXT NOT NULL,"
     " attempts INTEGER NOT NULL, due REAL NOT NULL, letter INTEGER NOT NULL,"
     " headers BLOB NOT NULL DEFAULT x'', doubtful INTEGER NOT NULL DEFAULT 0,"
-    " replay INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (topic, number))",
+    " replay INTEGER NOT NULL DEFAULT 0, source TEXT NOT NULL DEFAULT '', PRIMARY KEY (topic, number))",
     "CREATE TABLE IF NOT EXISTS gateway_place ("
     " topic TEXT PRIMARY KEY, last INTEGER NOT NULL, confirmed INTEGER NOT NULL, opened INTEGER NOT NULL"
     ") WITHOUT ROWID",
 )
 
-FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers, doubtful, replay"
+FIELDS: Final = (
+    "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers, doubtful, replay, source"
+)
 """The columns of a `Mail`."""
+
+_ADDED: Final = (
+    ("headers", "BLOB NOT NULL DEFAULT x''"),
+    ("doubtful", "INTEGER NOT NULL DEFAULT 0"),
+    ("replay", "INTEGER NOT NULL DEFAULT 0"),
+    ("source", "TEXT NOT NULL DEFAULT ''"),
+)
+"""Columns that the table of an earlier release lacks."""
 
 
 def make_tables(client: GatewayClient) -> None:
     """Create a mailbox's tables in a client's file, or add columns that an earlier release lacks."""
     client.make_tables(TABLES)
     there = client.query("SELECT name FROM pragma_table_info('gateway_mail')")
-    number = "INTEGER NOT NULL DEFAULT 0"
-    for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", number), ("replay", number)):
+    for name, kind in _ADDED:
         if (name,) not in there:
             client.make_tables((f"ALTER TABLE gateway_mail ADD COLUMN {name} {kind}",))
 
@@ -61,6 +73,7 @@ class Mail(NamedTuple):
         headers: in the form of a batch.
         doubtful: as of a `Message`, 1 or 0.
         replay: as of a `Message`.
+        source: its topic, if the mailbox is a pattern's; otherwise "".
     """
 
     number: int
@@ -76,6 +89,7 @@ class Mail(NamedTuple):
     headers: bytes = b""
     doubtful: int = 0
     replay: int = 0
+    source: str = ""
 
     @property
     def id(self) -> str:
@@ -90,6 +104,8 @@ class Mail(NamedTuple):
             beginnings: cut a large key and body.
             letter: further fields of a dead letter.
         """
+        if self.source:
+            letter["topic"] = self.source
         if self.body is None:
             return Lost(self.id, self.note, self.position or UNSET, **letter)
         if beginnings:
@@ -153,8 +169,9 @@ class Mailbox:
         def sink(batch: Batch, transaction: Transaction) -> None:
             if confirmed:
                 _confirm(transaction, self.topic, confirmed)
+            source = self._source(batch.topic)
             rows = [
-                (m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes, m.doubtful, m.replay)
+                (m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes, m.doubtful, m.replay, source)
                 for m in batch
             ]
             _add(transaction, self.topic, rows, opened=opened)
@@ -163,7 +180,7 @@ class Mailbox:
             return await self.client.hand_on(self.topic, most, sink, seconds)
         except DataLoss as loss:
             place, reason = f"{loss.first}..{loss.last}" if loss.first else "", loss.reason
-            row = (place, "", 0, 0, b"", None, reason, b"", False, 0)
+            row = (place, "", 0, 0, b"", None, reason, b"", False, 0, self._source(loss.topic))
 
             def write(transaction: Transaction) -> None:
                 _add(transaction, self.topic, [row], opened=opened)
@@ -171,6 +188,9 @@ class Mailbox:
 
             self.client.write(write)
             return 1
+
+    def _source(self, topic: str) -> str:
+        return "" if topic == self.topic else topic
 
     async def confirm(self, number: int) -> None:
         """Delete everything up to a number, durably."""
@@ -201,7 +221,7 @@ def _add(transaction: Transaction, topic: str, rows: Sequence[tuple[Any, ...]], 
     last = before + len(rows)
     transaction.executemany(
         "INSERT INTO gateway_mail (topic, number, position, publisher, counter, stamp, key, body, note, headers,"
-        " doubtful, replay, attempts, due, letter) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+        " doubtful, replay, source, attempts, due, letter) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
         [(topic, number, *row) for number, row in enumerate(rows, before + 1)],
     )
     transaction.execute(

@@ -45,6 +45,7 @@ _AFTER: Final = _query("after", "`number` of the last dead letter received.", {"
 _BEGINNINGS: Final = _query("beginnings", "Cut large keys and bodies [false].", {"type": "boolean"})
 _PLACES: Final = {
     "topic": "Name of the topic; write a slash as %2F.",
+    "family": "Name of the topic, or a pattern such as orders.*; write a slash as %2F, and > as %3E.",
     "subscriber": "Name of the subscriber.",
     "batch": "Number of the batch, from its `confirm`.",
     "webhook": "Name of the webhook.",
@@ -246,10 +247,12 @@ def _views() -> dict[str, Any]:
     named = _query(
         "subscribers", "Number of subscribers per topic, the slowest first [all].", {"type": "integer", "minimum": 0}
     )
+    matched = _query("topic", "Only patterns that match this topic.", _TEXT)
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
         "/topics": view("listTopics", "List topics, by page.", "Topics", search, after, _MAX, sort, named),
         "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named) | _create() | _delete(),
+        "/patterns": view("listPatterns", "List subscriptions to patterns.", "Families", matched),
         "/servers": view("listServers", "List servers.", "Servers"),
         "/proxies": view("listProxies", "List proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
@@ -328,6 +331,10 @@ def _page() -> dict[str, Any]:
     return found
 
 
+def _takes_patterns(path: str) -> bool:
+    return path.split("/")[3:4] in (["subscribers"], ["stream"], ["webhooks"]) and not path.endswith("/seek")
+
+
 def document() -> dict[str, Any]:
     paths: dict[str, Any] = {
         "/topics/{topic}/messages": {"post": _put(), "get": _peek()},
@@ -341,7 +348,8 @@ def document() -> dict[str, Any]:
     for path, item in paths.items():
         names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
         if names:
-            item["parameters"] = [_parameter(name, "path", _PLACES[name], _TEXT, required=True) for name in names]
+            texts = _PLACES | ({"topic": _PLACES["family"]} if _takes_patterns(path) else {})
+            item["parameters"] = [_parameter(name, "path", texts[name], _TEXT, required=True) for name in names]
     return {
         "openapi": "3.1.0",
         "info": {

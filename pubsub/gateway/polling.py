@@ -9,6 +9,7 @@ The rule is docs/explanation/gateway.md, H6.
 from __future__ import annotations
 
 import asyncio
+from itertools import takewhile
 from time import monotonic
 from typing import Final
 from urllib.parse import quote
@@ -42,6 +43,7 @@ async def next_batch(mailbox: Mailbox, most: int, seconds: float) -> list[Mail]:
         return mailbox.after(place.confirmed, POLL_RECORDS_MAX, place.opened)
     kept = mailbox.after(place.confirmed, most)  # A stream has taken them without a confirmation.
     if kept:
+        kept = list(takewhile(lambda mail: mail.source == kept[0].source, kept))
         _open(mailbox, kept[-1].number)
         return kept
     started = monotonic()

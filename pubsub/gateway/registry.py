@@ -20,6 +20,8 @@ from pubsub.base.database import CAREFUL, begin_file
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse
 from pubsub.gateway.limits import SUBSCRIBERS_MAX, WEBHOOKS_MAX
 from pubsub.gateway.problems import Problem
+from pubsub.protocol.pattern_table import CLIENT_PATTERNS_MAX
+from pubsub.protocol.patterns import is_pattern, overlap
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS subscriber (
@@ -51,10 +53,11 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Subscriber:
-    """One subscriber of one topic.
+    """One subscriber of one topic or pattern.
 
     Attributes:
         user: its owner.
+        topic: the topic, or the pattern of topics.
         name: as its owner calls it.
         webhook: receiver of its messages; None: requests fetch them.
     """
@@ -136,6 +139,22 @@ class Registry:
 
     def webhooks(self, user: str, topic: str) -> list[Subscriber]:
         return [one for one in self.all() if one.user == user and one.topic == topic and one.webhook is not None]
+
+    def check_apart(self, subscriber: Subscriber) -> None:
+        """Check that no topic matches two subscriptions of one name: one client takes a message once, for one of them.
+
+        Raises:
+            Problem: a topic would match both, or the name has too many patterns.
+        """
+        others = [one for one in self._found.values() if one.client == subscriber.client]
+        others = [one for one in others if one.topic != subscriber.topic]
+        for one in others:
+            if overlap(one.topic, subscriber.topic):
+                text = f"{one.name} receives {one.topic}, and a topic may match only one subscription of a name"
+                raise Problem("conflict", f"{text}; choose another name.")
+        if is_pattern(subscriber.topic) and sum(is_pattern(one.topic) for one in others) >= CLIENT_PATTERNS_MAX:
+            text = f"{subscriber.name} has {CLIENT_PATTERNS_MAX} patterns, which is the limit"
+            raise Problem("conflict", f"{text}; choose another name.")
 
     def put(self, subscriber: Subscriber) -> None:
         """Add or replace a subscriber; durable when this returns.

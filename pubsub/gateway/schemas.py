@@ -42,6 +42,7 @@ Next = Annotated[str | None, Meta(description="`after` of the next page.")]
 Number = Annotated[int, Meta(ge=0, description="Of a dead letter: its number, for `after`.")] | UnsetType
 Tries = Annotated[int, Meta(ge=0, description="Of a dead letter: the number of tries.")] | UnsetType
 Why = Annotated[str, Meta(description="Of a dead letter: the error of the last try, or of the loss.")] | UnsetType
+Source = Annotated[str, Meta(description="Its topic, for a subscriber or webhook of a pattern.")] | UnsetType
 Letters = list[Annotated[Any, Meta(extra_json_schema={"oneOf": [ref("Message"), ref("Lost")]})]]
 """A union that msgspec lacks: structs without a tag."""
 
@@ -111,6 +112,7 @@ class Message(Held):
     attempts: Tries = UNSET
     error: Why = UNSET
     failed_at: Moment = UNSET
+    topic: Source = UNSET
 
 
 class Lost(Shape):
@@ -123,6 +125,7 @@ class Lost(Shape):
     attempts: Tries = UNSET
     error: Why = UNSET
     failed_at: Moment = UNSET
+    topic: Source = UNSET
 
 
 class MessageWanted(Shape):
@@ -309,6 +312,16 @@ class Topic(Shape, kw_only=True):
     oldest_unacknowledged_seconds: Oldest
     subscribers: list[Waiting] | None
     subscribers_total: Annotated[Count | None, Meta(description="Number of subscribers, listed or not; null: unknown.")]
+
+
+class Family(Shape):
+    client: str
+    pattern: str
+    since: Annotated[int, Meta(ge=0, description="Earlier messages are not received; microseconds since 1970.")]
+
+
+class Families(Shape):
+    patterns: list[Family]
 
 
 class Topics(Shape):

@@ -329,6 +329,8 @@ class Operate:
     """1: end the action."""
     member: Hex = ""
     """A member of a server that has two."""
+    number: Number = 0
+    """Of the end of a subscriber's pattern: the number of the subscription. Later ones have higher numbers."""
 
 
 @message("STATUS", positional=3)

@@ -241,6 +241,10 @@ def parse_position(text: str) -> Position | None:
     return log, parse_number(offset)
 
 
+FEWER: Final = "fewer_records_than_asked"
+"""Reason in the answer to a start `last:N` for which the server could not look at enough rows to find N records."""
+
+
 def last_records(start: Start) -> int:
     """Return N of a start `last:N`, 1 to 10,000; 0 for another start."""
     match = _LAST.fullmatch(start) if isinstance(start, str) else None

@@ -39,6 +39,19 @@ def matches(pattern: str, topic: str) -> bool:
     return len(wanted) == len(tokens) and all(one in (ONE, token) for one, token in zip(wanted, tokens, strict=True))
 
 
+def overlap(one: str, other: str) -> bool:
+    """Return whether a topic may match both of two patterns or names of topics."""
+    if (one[:1] == "$") != (other[:1] == "$"):
+        return False
+    these, those = one.split("."), other.split(".")
+    for left, right in zip(these, those, strict=False):
+        if REST in (left, right):  # Each has at least one token from here on, and > stands for all of the other's.
+            return True
+        if left != right and ONE not in (left, right):
+            return False
+    return len(these) == len(those)
+
+
 def check_pattern(text: str) -> str:
     """Return a pattern, or the name of one topic.
 
@@ -47,4 +60,15 @@ def check_pattern(text: str) -> str:
     """
     if REST in check_topic(text).split(".")[:-1]:
         raise InvalidName("pattern", text, "> stands for the rest of a topic, so it is the last token")
+    return text
+
+
+def check_new_pattern(text: str) -> str:
+    """Return a pattern that may be subscribed to.
+
+    Raises:
+        InvalidName: as `check_pattern`, or it is one of topics that belong to the service.
+    """
+    if check_pattern(text)[:1] in {"$", "_"}:
+        raise InvalidName("pattern", text, "a leading _ or $ is reserved for topics of the service")
     return text

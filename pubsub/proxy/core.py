@@ -100,7 +100,7 @@ class ProxyCore:
         self.deletions = ProxyDeletions(self.table, self.replies, stamps, held.deletions)
         rows = self.patterns, self.deletions
         self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, *rows, now)
-        self._operations = Operations(self.table, self.servers, self.replies, self.notices)
+        self._operations = Operations(self.table, self.servers, self.replies, self.notices, self.patterns)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         self.may_name: Callable[[bytes, bytes, str], bool] = lambda client, head, topic: True
         self.process: Callable[[], Mapping[str, int]] = dict
@@ -321,6 +321,7 @@ class ProxyCore:
             left_out=self.notices.left_out,
             registers=self.members.registers.rows,
             unfinished=self.deletions.unfinished(now),
+            patterns=self.patterns.known,
             witness=self.settings.witness,
             keys=self.keys() if self.keys is not None else None,
             insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",

@@ -5,6 +5,9 @@
                                reaches the clients'   from then on
                                address
     forget    store            the same               removes a store from the store directory: no proxy waits for it
+    unsubscribe  topic,        the same               ends a pattern of topics of a client that will not return; the
+                 subscriber,                          answer waits until a server has stored the end, too
+                 number
 
 Any other target is the ID of a server, and the request is forwarded to it. Each action is answered at once and can be
 repeated. An action about a server that is alive is answered `busy`, because its topics are not lost.
@@ -17,7 +20,10 @@ from typing import Final, NamedTuple
 
 from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Operate, Outcome
+from pubsub.protocol.families import Pattern
+from pubsub.protocol.names import is_id
 from pubsub.proxy.notices import Notices
+from pubsub.proxy.patterns import ProxyPatterns
 from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.replies import Replies
 from pubsub.proxy.routing_table import RoutingTable
@@ -35,13 +41,13 @@ class Action(NamedTuple):
     """One row of the table.
 
     Attributes:
-        does: called with the request and the monotonic time.
+        does: called with the request and the monotonic time; None: the proxy's patterns do it and answer.
         needs: required fields of the request.
         refusal: the reason in the answer if one is missing.
         may: the clients that may send it.
     """
 
-    does: Callable[[Operations, Operate, float], Answer]
+    does: Callable[[Operations, Operate, float], Answer] | None
     needs: tuple[str, ...]
     refusal: str
     may: str
@@ -50,8 +56,11 @@ class Action(NamedTuple):
 class Operations:
     """Operator requests to one proxy."""
 
-    def __init__(self, table: RoutingTable, servers: Servers, replies: Replies, notices: Notices) -> None:
+    def __init__(
+        self, table: RoutingTable, servers: Servers, replies: Replies, notices: Notices, patterns: ProxyPatterns
+    ) -> None:
         self._table, self._servers, self._replies, self._notices = table, servers, replies, notices
+        self._patterns = patterns
 
     def handle(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
         """Run an OPERATE and answer it."""
@@ -62,8 +71,17 @@ class Operations:
             self._replies.refuse(client, prefix, action.refusal)
         elif self._replies.suspended:
             self._replies.answer(client, prefix, Outcome.UNAVAILABLE, self._replies.suspended)
+        elif action.does is None:
+            self._end_pattern(client, prefix, asked, now)
         else:
             self._replies.answer(client, prefix, *action.does(self, asked, now))
+
+    def _end_pattern(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
+        """End a pattern as its subscriber would; the patterns answer."""
+        if is_id(asked.subscriber):
+            self._patterns.asked(client, prefix, Pattern(asked.subscriber, asked.topic, asked.number, end=1), now)
+        else:
+            self._replies.refuse(client, prefix, "the_subscriber_is_no_client_id")
 
     def abandon(self, asked: Operate, now: float) -> Answer:
         """Forget a topic's holder that will not come back, and remember that its log must not come back either."""
@@ -122,4 +140,7 @@ CLIENTS: Final = "any client that reaches the clients' address"
 ACTIONS: Final = {
     "abandon": Action(Operations.abandon, ("topic", "server"), "abandon_needs_topic_and_server", may=CLIENTS),
     "forget": Action(Operations.forget, ("store",), "forget_needs_a_store", may=CLIENTS),
+    "unsubscribe": Action(
+        None, ("topic", "subscriber", "number"), "unsubscribe_needs_a_pattern_its_subscriber_and_a_number", may=CLIENTS
+    ),
 }

@@ -145,6 +145,8 @@ class ProxyPatterns:
         changed = [one for row in rows if (one := self.known.admit(row)) is not None]
         for row in changed:
             self._table.changes.patterns[row.key] = row
+            if not row.on:
+                self._ended(row)
         if changed:
             for server in self._table.alive(now):
                 if server is not but and server.patterns:
@@ -184,17 +186,32 @@ class ProxyPatterns:
     # Topics
 
     def listed(self, client: bytes, prefix: Prefix, message: Matching, now: float) -> None:
-        """Handle a MATCHING of a client: answer it, or let it wait for a new topic."""
+        """Handle a MATCHING of a client: answer it, or let it wait for a new topic.
+
+        A pattern that was ended has no topics. The answer has the number of the end, because this proxy may not know a
+        later wish yet.
+        """
         if not is_pattern(message.pattern) or not is_topic(message.pattern):
             self._replies.refuse(client, prefix, "not_a_pattern_of_topics")
             return
         self._waiting.pop((client, message.pattern), None)
+        mine = self.known.rows.get((message.sender, message.pattern))
+        if mine is not None and not mine.on:
+            self._answer(client, prefix, Outcome.SUPERSEDED, mine)
+            return
         body = self._list(message)
         if message.known != crc32(body) or not message.wait_ms or len(self._waiting) >= WAITING_MAX:
             self._send(client, prefix, message, body)
             return
         until = now + min(message.wait_ms, WAIT_MS_MAX) / 1000
         self._waiting[client, message.pattern] = _Waiting(prefix, message, until)
+
+    def _ended(self, row: PatternRow) -> None:
+        """Answer the waiting questions about a pattern that was ended."""
+        for key, one in list(self._waiting.items()):
+            if (one.message.sender, one.message.pattern) == row.key:
+                del self._waiting[key]
+                self._answer(key[0], one.prefix, Outcome.SUPERSEDED, row)
 
     def _list(self, message: Matching) -> bytes:
         found: list[str] = []

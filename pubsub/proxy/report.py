@@ -20,6 +20,8 @@
     doubts      topic, servers: silent servers that may hold the topic without an announcement
     unfinished_deletions  topic, server, seconds: holders of deleted topics that have not stored the deletion,
                 ABANDONED_MAX at most, the oldest first
+    patterns    subscriber, pattern, number, on, stamp: subscriptions to patterns of topics. A report about one topic
+                has only those whose pattern is that topic, ended ones, too
     authorized_digest, authorized_lines, problems (of a proxy with keys: digest of the meaning of its access list,
                 equal for equal lists; its length; the problems of its files)
     topics_total, counters, warnings (present problems), notices (recent log lines: seconds_ago, text)
@@ -37,6 +39,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
+from pubsub.protocol.pattern_table import PatternTable
 from pubsub.proxy.deletions import Unfinished
 from pubsub.proxy.register import REGISTERS_MAX
 from pubsub.proxy.remembered import RegisterRow
@@ -63,6 +66,7 @@ class Facts:
     left_out: int
     registers: Mapping[str, RegisterRow]
     unfinished: Sequence[Unfinished]
+    patterns: PatternTable
     witness: bool
     keys: Mapping[str, Any] | None = None
     insecure: str = ""
@@ -93,6 +97,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
             for name, servers in islice(_doubts(table, topic), ABANDONED_MAX)
         ],
         "unfinished_deletions": list(islice(_unfinished(facts, topic), ABANDONED_MAX)),
+        "patterns": list(_patterns(facts, topic)),
         "topics_total": len(table),
         "counters": facts.counters | (facts.keys["counters"] if facts.keys is not None else {}),
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
@@ -198,6 +203,12 @@ def _unfinished(facts: Facts, only: str) -> Iterator[dict[str, Any]]:
     for one in facts.unfinished:
         if only in {"", one.topic}:
             yield {"topic": one.topic, "server": one.server, "seconds": round(one.seconds, 1)}
+
+
+def _patterns(facts: Facts, only: str) -> Iterator[dict[str, Any]]:
+    for row in sorted(facts.patterns.rows.values()) if facts.patterns else ():
+        if (row.pattern == only) if only else row.on:
+            yield row._asdict()
 
 
 def _other_defaults(table: RoutingTable) -> Iterator[str]:

@@ -255,5 +255,5 @@ def facts(head: bytes) -> dict[str, Any]:
     if isinstance(said, Delete):
         return {"action": "delete", "sender": said.sender, "topic": said.topic, "number": said.number}
     assert isinstance(said, Operate)
-    names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop")
+    names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop", "number")
     return {name: getattr(said, name) for name in names if getattr(said, name)}

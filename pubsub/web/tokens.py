@@ -22,6 +22,7 @@ from typing import Final
 from pubsub.base.limits import TOPIC_LENGTH_MAX
 from pubsub.base.text import without_mark
 from pubsub.errors import ConfigurationError
+from pubsub.protocol.patterns import ONE, REST, is_pattern
 from pubsub.security.patterns import EVERYTHING, Pattern, parse_pattern
 
 TOKENS_MAX: Final = 10_000
@@ -67,7 +68,8 @@ class User:
         return any(pattern.matches(topic) for pattern in self.put)
 
     def may_get(self, topic: str) -> bool:
-        return any(pattern.matches(topic) for pattern in self.get)
+        """Return whether the user may receive a topic, or every topic that a pattern of topics matches."""
+        return any(pattern.matches(_any_of(topic)) for pattern in self.get)
 
 
 ANYBODY: Final = User("http", (EVERYTHING,), (EVERYTHING,), status=True, operate=True)
@@ -90,6 +92,16 @@ class Users:
         if token is None:
             return None
         return self.by_digest.get(digest(token))
+
+
+def _any_of(topic: str) -> str:
+    """Return a topic; of a pattern, with a character that no right names in the place of each `*` and `>`.
+
+    So only a star of a right covers it: a right that matches this text matches all topics of the pattern.
+    """
+    if not is_pattern(topic):
+        return topic
+    return ".".join("\0" if token in (ONE, REST) else token for token in topic.split("."))
 
 
 def digest(token: str) -> str:

@@ -45,6 +45,15 @@ def test_the_mark_of_an_answer_stays_with_its_messages_until_they_are_taken() ->
     assert [message.doubtful for message in Batch("t", rest.pieces)] == [True, False]
 
 
+def test_a_start_that_found_fewer_records_than_asked_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    _, out = rig.intend()
+    answer = settled(out.message, (LOG, 0))
+    answer.reason = "fewer_records_than_asked"
+    rig.answer(out, answer)
+    assert "client c: t begins at fewer messages than" in caplog.text
+
+
 def test_messages_given_back_to_the_prefetch_keep_the_mark() -> None:
     rig = Rig()
     sub = rig.subscribed()

@@ -192,6 +192,12 @@ def test_each_page_names_the_place_the_history_and_the_time_of_the_one_before() 
     assert parse_place(str(reader.place)) == reader.place == Place((LOG, 4), "00000000000000bb", 17)
 
 
+def test_a_read_that_found_fewer_messages_than_asked_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    short = status(Outcome.SUCCESS, message=(LOG, 4), reason="fewer_records_than_asked")
+    RangeReader(Answers(short), "c", "t", "last:9", 99).page()
+    assert "t: fewer messages than last:9 were found; begin at a time instead" in caplog.text
+
+
 @pytest.mark.parametrize("text", ["", "x", "-1~~0", f"{LOG}.4~x~0", f"{LOG}.4~~-1", f"{LOG}.4~~0~", f"{LOG}.4"])
 def test_a_text_that_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 from zlib import crc32
 
+import pytest
 import zmq
 
 from pubsub.cli.reports import gather
@@ -37,8 +38,8 @@ PAUSE_SECONDS: Final = 0.02
 REPEAT_SECONDS: Final = 2.0
 PORTS: Final = ("clients", "servers", "other servers")
 
-KEYS: Final = (False, True)
-"""Whether a town has keys: parameters of a fixture."""
+KEYS: Final = (pytest.param(False, marks=pytest.mark.nightly), True)
+"""Whether a town has keys: parameters of a fixture. Each limit holds with keys and without; a handshake has more."""
 
 
 def with_keys(keys: bool) -> str:

@@ -50,7 +50,7 @@ def test_a_batch_lost_in_a_pipeline_is_put_at_its_place(cluster: Cluster) -> Non
     assert cluster.report("s1")["counters"].get("gap", 0) > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_puts_lost_repeated_or_unanswered_at_random_are_stored_once_in_order(cluster: Cluster, seed: int) -> None:
     cluster.run(1, 1)
     rng = Random(seed)

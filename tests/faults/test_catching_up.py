@@ -114,7 +114,7 @@ def test_a_member_that_lacks_less_than_the_stream_holds_gets_that(tmp_path: Path
         assert compare(members) == []
 
 
-@pytest.mark.parametrize("victim", ["the standby", "the primary"])
+@pytest.mark.parametrize("victim", [pytest.param("the standby", marks=pytest.mark.nightly), "the primary"])
 def test_a_member_that_lacks_too_much_is_copied_while_puts_continue_and_after_a_kill(
     tmp_path: Path, victim: str
 ) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 TOPIC, ROUNDS, MESSAGES = "a", 6, 12
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_delayed_messages_survive_kills_of_proxies_and_servers(tmp_path: Path, seed: int) -> None:
     rng, due, taken = Random(seed), dict[bytes, float](), list[tuple[bytes, float, int]]()
     with Cluster(tmp_path) as cluster:

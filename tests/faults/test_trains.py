@@ -74,7 +74,9 @@ def judged(cluster: Cluster, putting: Putting, taking: Taking, topic: str) -> No
     assert check([cluster.state(putting.client.name)], [cluster.state(taking.client.name)]) == []
 
 
-@pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
+@pytest.mark.parametrize(
+    "keys", [pytest.param(False, marks=pytest.mark.nightly, id="without keys"), pytest.param(True, id="with keys")]
+)
 def test_killing_any_process_among_trains_loses_doubles_and_misplaces_nothing(tmp_path: Path, keys: bool) -> None:
     with Cluster(tmp_path, keys=keys) as cluster:
         cluster.run()

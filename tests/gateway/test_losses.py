@@ -15,7 +15,8 @@ from pubsub.client.storage.tables import DEAD_LETTER_METADATA, DELETIONS, TABLES
 from pubsub.errors import DataLoss
 from pubsub.gateway import losses
 from pubsub.gateway.limits import LOSSES_MAX
-from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.mailbox import Mail, Mailbox
+from pubsub.gateway.webhooks.dead_letters import as_json
 from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.serving import Gateway
@@ -76,7 +77,7 @@ def test_a_dead_letter_has_its_key_and_headers_and_large_ones_end_a_page(
         client.db.execute(ADD, ("t", f"a.{number}", f"a.{number}", "p", number, 7, b"x" * 8, "it failed", 5, 1.0))
     client.db.execute("INSERT INTO pubsub_letters_beside VALUES (1, x'6b', x'')")
     ((row,), following) = losses.page(client, "t", 0, 10)  # type: ignore[arg-type]
-    assert row == (1, "a.0", "p", 0, 7, b"k", b"x" * 8, "it failed", 5, 1.0, b"", 0, 0)
+    assert row == (1, "a.0", "p", 0, 7, b"k", b"x" * 8, "it failed", 5, 1.0, b"", 0, 0, "")
     assert following == 1
 
 
@@ -101,6 +102,37 @@ def test_forgetting_a_topic_leaves_other_topics_unchanged(client: Client) -> Non
     client.write(lambda transaction: losses.forget(transaction, "t"))
     assert (client.numbers("t"), client.numbers("other")) == ([], [2])
     assert client.query("SELECT topic FROM pubsub_untold") == [("other",)]
+
+
+def test_a_deletion_that_was_not_raised_is_forgotten_with_its_topic(client: Client) -> None:
+    for topic in ("t", "other"):
+        client.db.execute("INSERT INTO pubsub_deletions (topic, reason) VALUES (?, 'deleted')", (topic,))
+    client.write(lambda transaction: losses.forget(transaction, "t"))
+    assert client.query("SELECT topic FROM pubsub_deletions") == [("other",)]
+
+
+def test_the_losses_of_a_pattern_are_those_of_its_topics_and_name_them(client: Client) -> None:
+    for topic in ("a.b", "a.c", "a.b.c", "b.b"):
+        client.db.execute(ADD, lost(topic, 1))
+        client.db.execute("INSERT INTO pubsub_untold VALUES (last_insert_rowid(), ?)", (topic,))
+    assert losses.count(client, "a.*") == 2  # type: ignore[arg-type]
+    first, following = losses.page(client, "a.*", 0, 1)  # type: ignore[arg-type]
+    second, end = losses.page(client, "a.*", following or 0, 5)  # type: ignore[arg-type]
+    assert [Mail._make(row).source for row in (*first, *second)] == ["a.b", "a.c"]
+    assert end is None
+    shown = as_json(Mail._make(first[0]), beginnings=False)
+    assert (shown.topic, shown.position) == ("a.b", "a.10..a.19")
+    client.write(lambda transaction: losses.forget(transaction, "a.*"))
+    assert [client.numbers(topic) for topic in ("a.b", "a.c", "a.b.c", "b.b")] == [[], [], [3], [4]]
+    assert client.query("SELECT topic FROM pubsub_untold ORDER BY id") == [("a.b.c",), ("b.b",)]
+
+
+def test_only_the_newest_losses_of_a_pattern_are_kept(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "LOSSES_MAX", 2)
+    for topic in ("a.b", "a.c", "b", "a.b"):
+        client.db.execute(ADD, lost(topic, 1))
+    client.write(lambda transaction: losses.prune(transaction, "a.>"))
+    assert [client.numbers(topic) for topic in ("a.b", "a.c", "b")] == [[4], [2], [3]]
 
 
 @pytest.fixture(scope="module")

@@ -167,17 +167,19 @@ def test_only_a_message_that_may_have_been_processed_is_marked_doubtful() -> Non
         assert marked["doubtful"] is True
 
 
-@pytest.mark.parametrize("lacking", [("headers", "doubtful", "replay"), ("doubtful", "replay"), ("replay",)])
+@pytest.mark.parametrize("lacking", [("headers", "doubtful", "replay"), ("doubtful", "replay"), ("replay",), ()])
 def test_a_mailbox_of_an_earlier_release_gets_its_columns_and_keeps_its_messages(
     cluster: Cluster, tmp_path: Path, lacking: tuple[str, ...]
 ) -> None:
     tables = list(module.TABLES)
     number = "INTEGER NOT NULL DEFAULT 0"
-    for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", number), ("replay", number)):
-        if name in lacking:
+    columns = {"headers": "BLOB NOT NULL DEFAULT x''", "doubtful": number, "replay": number}
+    for name, kind in (*columns.items(), ("source", "TEXT NOT NULL DEFAULT ''")):
+        if name in (*lacking, "source"):
             tables = [one.replace(f" {name} {kind},", "") for one in tables]
     more = "" if "headers" in lacking else ", x''"
     more += "" if "doubtful" in lacking else ", 0"
+    more += "" if "replay" in lacking else ", 0"
     old = f"""
         INSERT INTO gateway_mail
             VALUES ('box/{tmp_path.name}', 1, 'a.1', 'c/ab', 1, 5, x'', x'6f6c64', '', 0, 0, 0{more});
@@ -194,7 +196,13 @@ def test_a_mailbox_of_an_earlier_release_gets_its_columns_and_keeps_its_messages
             await client.put(box.topic, b"new", key=b"k", headers={"a": b"1"})
             assert await box.take(1, 10.0, opened=True) == 1
             before, new = box.after(0, 10)
-            assert (before.body, before.headers, before.doubtful, before.replay) == (b"old", b"", 0, 0)
+            assert (before.body, before.headers, before.doubtful, before.replay, before.source) == (
+                b"old",
+                b"",
+                0,
+                0,
+                "",
+            )
             assert msgspec.to_builtins(new.facts())["headers"] == {"a": "1"}
 
     asyncio.run(whole())

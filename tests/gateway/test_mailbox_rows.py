@@ -36,7 +36,7 @@ def file() -> File:
 
 
 def add(file: File, *bodies: bytes, opened: bool = False, key: bytes = b"") -> None:
-    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False, 0) for number, body in enumerate(bodies)]
+    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False, 0, "") for number, body in enumerate(bodies)]
     _add(file.db, "t", rows, opened=opened)  # type: ignore[arg-type]
 
 

@@ -6,9 +6,7 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
-import pytest
 
-from pubsub.gateway.problems import PREFIX
 from tests.faults.cluster import until
 from tests.gateway.serving import CLIENT, LINES, Gateway
 
@@ -181,12 +179,3 @@ def test_numbers_in_the_query_are_checked(gateway: Gateway) -> None:
     gateway.subscribe("numbers", "s")
     for query in ("max=0", "max=x", "wait=-1", "wait=nan"):
         assert gateway.ask("GET", f"/topics/numbers/subscribers/s/messages?{query}").status_code == 400
-
-
-@pytest.mark.parametrize("topic", ["orders.%2A", "orders.%3E", "%3E"])
-@pytest.mark.parametrize("place", ["subscribers/s", "webhooks/w"])
-def test_a_pattern_is_refused_with_the_reason_and_what_to_do(gateway: Gateway, topic: str, place: str) -> None:
-    answer = gateway.ask("PUT", f"/topics/{topic}/{place}", {"url": "http://127.0.0.1:1/"})
-    assert (answer.status_code, answer.json()["type"]) == (400, f"{PREFIX}bad-request")
-    assert "is a pattern" in answer.json()["detail"]
-    assert "PUT one for each topic" in answer.json()["detail"]

@@ -211,6 +211,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "store": st.just("") | hexes,
         "stop": flags,
         "member": st.just("") | hexes,
+        "number": numbers,
     },
     Status: {
         "history": maybe,

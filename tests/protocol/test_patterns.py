@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.errors import InvalidName
-from pubsub.protocol.patterns import check_pattern, is_pattern, matches
+from pubsub.protocol.patterns import check_new_pattern, check_pattern, is_pattern, matches, overlap
 
 TOKENS = st.lists(st.sampled_from(["a", "b", "", "a*", "$x"]), min_size=1, max_size=4)
 
@@ -76,3 +76,36 @@ def test_a_wrong_pattern_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", [">", "*", "a.*.b", "a.>", "$dead.>", "orders"])
 def test_a_pattern_is_returned_as_it_is(text: str) -> None:
     assert check_pattern(text) == text
+
+
+@given(TOKENS, TOKENS, st.data())
+def test_patterns_of_one_topic_overlap(tokens: list[str], others: list[str], data: st.DataObject) -> None:
+    def pattern(tokens: list[str]) -> str:
+        kept = data.draw(st.integers(1, len(tokens)))
+        cut = data.draw(st.booleans()) and kept < len(tokens)
+        stars = [data.draw(st.booleans()) for _ in tokens]
+        words = ["*" if star and token[:1] != "$" else token for star, token in zip(stars, tokens, strict=True)]
+        return ".".join([*words[:kept], ">"] if cut else words)
+
+    topic = ".".join(tokens)
+    first, second, other = pattern(tokens), pattern(tokens), pattern(others)
+    assert matches(first, topic)
+    assert overlap(first, second)
+    assert overlap(first, topic)
+    assert overlap(first, other) == overlap(other, first)
+    assert overlap(first, other) or not (matches(other, topic))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a.*", "a"), ("a.*", "b.*"), ("a.>", "a"), ("*.b", "a.c"), (">", "$dead.x"), ("a.*.c", "*.b.d"), ("a", "b")],
+)
+def test_patterns_without_a_common_topic_do_not_overlap(one: str, other: str) -> None:
+    assert not overlap(one, other)
+    assert not overlap(other, one)
+
+
+@pytest.mark.parametrize("text", ["$dead.*", "_a.>", "a b.*"])
+def test_a_pattern_of_the_services_topics_cannot_be_subscribed_to(text: str) -> None:
+    with pytest.raises(InvalidName):
+        check_new_pattern(text)

@@ -117,7 +117,7 @@ def test_a_proxy_that_just_started_abandons_nothing() -> None:
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))
 def test_an_action_without_a_required_argument_is_refused(action: str) -> None:
-    values = {"topic": "t", "server": "s1", "store": log_id("s1")}
+    values = {"topic": "t", "server": "s1", "store": log_id("s1"), "subscriber": "ann", "number": 7}
     for missing in ACTIONS[action].needs:
         named = {name: values[name] for name in ACTIONS[action].needs if name != missing}
         assert Stage().outcome(Operate("op", "-", action, **named)) == f"refused {ACTIONS[action].refusal}"

@@ -5,13 +5,14 @@ The rules are those of docs/explanation/families.md, FA2, FA3, FA5, FA6 and FA9.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub.errors import StoreDamaged
-from pubsub.protocol import Status
+from pubsub.protocol import Operate, Report, Status
 from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.pattern_table import CLIENT_PATTERNS_MAX, NO_PATTERNS, PatternRow, PatternTable
 from pubsub.proxy.remembered import Remembered
@@ -223,3 +224,63 @@ def test_a_damaged_row_stops_the_proxy_as_any_other(tmp_path: Path) -> None:
         store.load()
     store.close()
     assert Remembered().patterns == ()
+
+
+def test_an_operator_ends_a_pattern_with_a_number_and_a_late_order_changes_nothing(stage: Stage) -> None:
+    server = served(stage)
+    server.hear(ask(stage))
+    server.answer()
+    end = Operate("op", "-", "unsubscribe", topic="orders.>", subscriber="ann", number=5)
+    told = stage.request(end)
+    assert answers(told) == []  # It waits until a server has stored the end.
+    server.hear(told)
+    (done,) = answers(server.answer())
+    assert (done.outcome.value, done.number) == ("success", 5)
+    assert server.known.rows[ORDERS.key] == PatternRow("ann", "orders.>", 5, False, 0)
+    assert [one.outcome.value for one in answers(stage.request(end))] == ["success"]  # A repeat finds it done.
+    server.hear(ask(stage, 6))
+    server.answer()
+    (late,) = answers(stage.request(end))
+    assert (late.outcome.value, late.number) == ("superseded", 6)
+    assert stage.core.patterns.known.rows[ORDERS.key].on
+
+
+@pytest.mark.parametrize("facts", [{"topic": "orders.eu"}, {"subscriber": "a b"}, {"topic": "$calls.*"}])
+def test_an_operator_ends_only_patterns_of_clients(stage: Stage, facts: dict[str, str]) -> None:
+    named = {"topic": "orders.>", "subscriber": "ann"} | facts
+    if " " in named["subscriber"]:
+        named["subscriber"] = "*ann:orders.>"
+    (answer,) = answers(stage.request(Operate("op", "-", "unsubscribe", number=5, **named)))
+    assert answer.outcome.value == "refused"
+
+
+def test_a_client_that_waits_for_topics_is_told_of_the_end(stage: Stage) -> None:
+    server = served(stage)
+    server.hear(ask(stage))
+    server.answer()
+    (listed,) = topics(stage, "orders.>")
+    question = Matching("ann", "orders.>", listed.checksum, 1000)
+    assert answers(stage.request(question)) == []
+    other = stage.request(Matching("bob", "orders.>", listed.checksum, 1000), client=b"B")
+    assert answers(other) == []
+    told = stage.request(Operate("op", "-", "unsubscribe", topic="orders.>", subscriber="ann", number=5), client=b"O")
+    assert [(one.link, one.message.outcome.value, one.message.number) for one in told if not one.to_server] == [
+        (b"C", "superseded", 5)
+    ]
+    (again,) = answers(stage.request(question))
+    assert (again.outcome.value, again.number) == ("superseded", 5)
+
+
+def test_the_report_lists_patterns_and_about_one_pattern_its_ended_rows_too(stage: Stage) -> None:
+    ask(stage)
+    ask(stage, 9, pattern="ended.*")
+    ask(stage, 10, end=1, pattern="ended.*")
+    assert report(stage)["patterns"] == [ORDERS._asdict()]
+    assert report(stage, "ended.*")["patterns"] == [PatternRow("ann", "ended.*", 10, False, 0)._asdict()]
+    assert report(stage, "orders.>")["patterns"] == [ORDERS._asdict()]
+    assert report(stage, "orders.eu")["patterns"] == []
+
+
+def report(stage: Stage, topic: str = "") -> dict[str, Any]:
+    (answer,) = answers(stage.request(Report("op", "-", topic)))
+    return dict(json.loads(bytes(answer.body)))

@@ -18,6 +18,7 @@ from pubsub.server.topic.compacted import add
 from pubsub.server.topic.last import Place, last
 from pubsub.server.topic.shown import times
 from pubsub.server.topic.spans import Span
+from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.topic import Log, Topic
 
 A, B = "a" * 16, "b" * 16
@@ -168,6 +169,23 @@ def test_the_rows_of_spans_with_watermarks_are_limited(store: Store, monkeypatch
     assert place is not None
     assert place.offset == 151, "fewer than wanted"
     assert not times(topic, [Span(A, 1, 201, 7)], store.reader).exact
+
+
+@pytest.mark.parametrize(("rows", "short"), [(50, True), (500, False)])
+def test_a_start_that_reads_the_most_rows_tells_that_there_may_be_fewer_records(
+    store: Store, monkeypatch: pytest.MonkeyPatch, rows: int, short: bool
+) -> None:
+    monkeypatch.setattr(shown.Budget.__init__, "__defaults__", (rows,))
+    log, closed = Log(1, A, end=201, total=200), Span(A, 1, 201, 7)
+    other = Log(2, B)
+    topic = Topic(1, "t", other, {A: log, B: other}, history=(closed, Span(B, 1)), watermarks={7: {1: 150}})
+    store.apply([c.BatchAppended(1, at, 1, 1, at, at, 0, at - 1, b"x") for at in range(1, 201)])
+    cursor = cursor_at(topic, "last:100", 1_000, 0, store.reader)
+    assert cursor is not None
+    assert cursor.short is short
+    left_out = cursor_at(topic, "last:10", 1_000, 0, store.reader)
+    assert left_out is not None
+    assert not left_out.short
 
 
 def test_the_rows_without_bytes_at_the_begin_of_a_log_are_read_once(

@@ -27,6 +27,7 @@ from pubsub.protocol import Outcome, Status, encode
 from pubsub.protocol.deletions import Delete
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.fate import Fate
+from tests.simulation.history import lost_range
 from tests.simulation.purged import COPIES, read_all
 from tests.simulation.tasks import Task, Then, _Asked
 
@@ -159,9 +160,9 @@ class Told:
             if len(lacks) > self.reading.excused:
                 history.violate(f"{who} was told that it had received everything, and lacks {lacks[0]}")
         elif self.error.first:
-            log, _, first = self.error.first.partition(".")
+            log, first, _ = lost_range(self.error)
             for one in seen:
-                if one.id.startswith(f"{log}.") and int(one.id.partition(".")[2]) >= int(first):
+                if one.id.startswith(f"{log}.") and int(one.id.partition(".")[2]) >= first:
                     history.violate(f"{who} was told of the loss of {one.id}, and had received it")
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.purged import Purges
 
 if TYPE_CHECKING:
+    from pubsub.errors import DataLoss
     from tests.simulation.deleting import Deletion, Told
 
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
@@ -93,6 +94,7 @@ class Reading:
         handled: rows of the application's own table, which handlers write.
         excused: number of messages that a kill inside `get`, or of an iteration, may have taken.
         purged: whether it was told of a purge.
+        dropped: ranges that it was told are lost by `drop`: log, first and last offset.
         shared: a copy of the subscriber takes some of them.
         line: number of the subscription, which continues from directory to directory until it begins at the end.
         began: time of the request for each line.
@@ -114,6 +116,7 @@ class Reading:
     handled: list[Seen] = field(default_factory=list)
     excused: int = 0
     purged: bool = False
+    dropped: list[tuple[str, int, int]] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)
     shared: bool = False
     line: int = 0
@@ -182,6 +185,12 @@ class Reading:
         if emptied:
             self.parts.insert(-1, self.handled)
             self.handled = []
+
+
+def lost_range(error: DataLoss) -> tuple[str, int, int]:
+    """The log, and the first and last offset, of a report of a loss."""
+    log, _, first = error.first.partition(".")
+    return log, int(first), int(error.last.partition(".")[2])
 
 
 class History:
@@ -265,8 +274,6 @@ class History:
         if before is not None and before != life:
             return True  # The earlier process may have ended on the way to its user.
         self.told[client, topic] += 1
-        if topic in self.dropping:
-            return True
         return self.told[client, topic] <= self.losses.get(topic, 0)
 
     def _forgive(self) -> None:
@@ -424,9 +431,7 @@ class History:
             reading = self.readings[client, topic]
             # The loss report names exactly the damaged messages.
             damaged = self.damaged.get(topic, set()) if reading.lost else set()
-            if topic in self.dropping and reading.lost:
-                damaged = {put.body for put in puts}
-            without = [put for put in puts if put.body not in damaged]
+            without = [put for put in puts if put.body not in damaged | self.dropped(reading.dropped)]
             without = [put for put in without if (client, topic, put.body) not in self.passed | self.expired]
             if reading.purged and (beyond := self.purges.beyond(topic, without)):
                 without = beyond if len(without) <= reading.excused else without
@@ -434,6 +439,11 @@ class History:
             if len(without) > reading.excused:
                 for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
+
+    def dropped(self, ranges: Iterable[tuple[str, int, int]]) -> set[str]:
+        """The messages that these reports of a loss cover, and whose bodies `drop` or a limit took at some server."""
+        places = [(log, at) for log, first, last in ranges for at in range(first, last + 1)]
+        return {self.bare[place] for place in places if place in self.bare}
 
     @property
     def delivered(self) -> int:

@@ -11,12 +11,12 @@ from typing import Any
 
 import apsw
 
-from pubsub.client.core.subscription import PURGED
+from pubsub.client.core.subscription import DROPPED, PURGED
 from pubsub.errors import DataLoss, Superseded
 from tests.simulation.applications.application import Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.disk import NAME
-from tests.simulation.history import Seen
+from tests.simulation.history import Seen, lost_range
 from tests.simulation.world import EPOCH, World
 
 
@@ -92,6 +92,9 @@ class Replica:
     def _lack(self, topic: str, error: DataLoss) -> None:
         """It got a report of a loss in its client's place."""
         reading = self.of.program.reading(topic)
+        if error.reason == DROPPED:
+            reading.dropped.append(lost_range(error))
+            return
         if error.first not in reading.lost and (self.world.fate.tight or error.reason == PURGED):
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
             reading.excused += last - first + 1

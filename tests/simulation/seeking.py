@@ -30,7 +30,7 @@ from pubsub.server.topic.start import cursor_at
 from tests.simulation.clients import ClientNode
 from tests.simulation.configuring import Configured
 from tests.simulation.disk import NAME
-from tests.simulation.history import ACKED, History, Put
+from tests.simulation.history import ACKED, History, Put, lost_range
 from tests.simulation.looking import Looker
 from tests.simulation.world import EPOCH, World
 
@@ -96,6 +96,7 @@ class Seeker:
         self.servers: list[Server] = []
         self.finishing = self.quiet = False
         self.lost = 0
+        self.dropped: list[tuple[str, int, int]] = []
         """Records that it was told are lost, by a purge or a limit on unacknowledged messages."""
         self.left = world.random.choice((0, 0, 4))
         """Seeks to positions that follow when there are no faults any more, each of them drained."""
@@ -256,6 +257,7 @@ class Seeker:
         self.history.counters["losses that seekers were told"] += 1
         if error.reason == PURGED:
             return self.history.purges.covers(error)
+        self.dropped.append(lost_range(error))
         return self.topic in self.history.dropping
 
     def settled(self) -> str:
@@ -313,9 +315,9 @@ class Seeker:
         skipped = {body for who, topic, body in history.passed | history.expired if (who, topic) == (name, self.topic)}
         missing = [put for put in acked if put.body not in got | skipped]
         missing = [put for put in missing if self._is_owed(put, seek, kept_since, skew)]
-        may_lack = missing if self.topic in history.dropping else [
-            put for put in missing if put.invoked <= history.purges.last(self.topic, unread=True)
-        ]  # fmt: skip
+        dropped = history.dropped(self.dropped)
+        missing = [put for put in missing if put.body not in dropped]
+        may_lack = [put for put in missing if put.invoked <= history.purges.last(self.topic, unread=True)]
         told = may_lack if len(may_lack) <= self.lost else []
         for put in missing:
             if put not in told:

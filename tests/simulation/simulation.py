@@ -117,8 +117,8 @@ class Simulation:
         if self.fate.faults.keys() & {"defaults", "wrong clock"}:
             self.cast.configured.retaining = Retaining(removed=self._removed)
 
-    def run(self) -> Result:
-        """The whole run."""
+    def run(self, *, whole: bool = True) -> Result:
+        """The whole run. If not `whole`, it ends within half a virtual second of the first violation."""
         started = time.process_time()
         world, cast = self.world, self.cast
         with (
@@ -137,11 +137,15 @@ class Simulation:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()
             world.at(0.5, self.supervisor.watch)
-            world.run(self.fate.seconds)
-            self._heal()
-            if open_end := self._settle():
-                cast.history.violate(f"after {SETTLE_SECONDS:g} s without faults: {open_end}")
-            violations = self.judgement.judge()
+            if whole:
+                world.run(self.fate.seconds)
+            else:
+                self._run_to_violation()
+            if whole or not cast.history.violations:
+                self._heal()
+                if open_end := self._settle(whole=whole):
+                    cast.history.violate(f"after {SETTLE_SECONDS:g} s without faults: {open_end}")
+            violations = self.judgement.judge() if whole or not cast.history.violations else cast.history.violations
         for node in cast.nodes:
             if not isinstance(node, ServerNode):
                 node.end("over")
@@ -153,6 +157,11 @@ class Simulation:
             self.seed, violations, operations, world.trace, world.events, world.now,
             time.process_time() - started, cast.counters, cast.history.delivered,
         )  # fmt: skip
+
+    def _run_to_violation(self) -> None:
+        world = self.world
+        while world.now < self.fate.seconds and not self.cast.history.violations:
+            world.run(min(world.now + 0.5, self.fate.seconds))
 
     def _removed(self) -> set[str]:
         """The stores that a proxy knows as removed."""
@@ -188,12 +197,12 @@ class Simulation:
         for party in (*cast.talkers, *cast.configurers, *others, *cast.tables):
             party.finishing = True
 
-    def _settle(self) -> str:
+    def _settle(self, *, whole: bool) -> str:
         """Wait until nothing is open for a while; returns the open work at the end of the time."""
         end = self.world.now + SETTLE_SECONDS
         well = 0
         what = ""
-        while self.world.now < end and well < 3:
+        while self.world.now < end and well < 3 and (whole or not self.cast.history.violations):
             self.world.run(self.world.now + 0.5)
             what = self.judgement.open_end()
             well = 0 if what else well + 1
@@ -215,13 +224,15 @@ def shortened(seed: int) -> Fate:
     return fate
 
 
-def simulate(seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> Result:
-    """Run one seed."""
+def simulate(
+    seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None, *, whole: bool = True
+) -> Result:
+    """Run one seed: the whole run, or only to the first violation, where more are of no use."""
     logging.disable(logging.CRITICAL)
     hook = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None  # The remains of a dead process are closed without its disk.
     try:
-        return Simulation(seed, fate, log).run()
+        return Simulation(seed, fate, log).run(whole=whole)
     finally:
         sys.unraisablehook = hook
         logging.disable(logging.NOTSET)

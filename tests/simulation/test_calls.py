@@ -7,10 +7,11 @@ from random import Random
 import pytest
 
 from tests.simulation.breakages.calls import CALL
-from tests.simulation.breakages.table import BREAKAGES, broken
+from tests.simulation.breakages.table import BREAKAGES
 from tests.simulation.callers import CALLING, calling
 from tests.simulation.fate import Fate, draw
-from tests.simulation.simulation import Result, simulate
+from tests.simulation.sample import require_caught, run_once
+from tests.simulation.simulation import Result
 
 SEEDS = 24
 TRIES_MAX = 60
@@ -38,7 +39,7 @@ def fate(seed: int) -> Fate:
 
 
 def small(seed: int) -> Result:
-    return simulate(seed, fate(seed))
+    return run_once(fate, seed)
 
 
 def test_nothing_is_found() -> None:
@@ -62,12 +63,7 @@ def test_some_runs_have_calls_and_the_other_runs_are_unchanged() -> None:
 @pytest.mark.parametrize("title", CAUGHT)
 def test_a_breakage_is_caught(title: str) -> None:
     first = FIRST.get(title, 0)
-    for seed in range(first, first + TRIES_MAX):
-        with broken(title):
-            violations = small(seed).violations
-        if violations and not small(seed).violations:
-            return
-    pytest.fail(f"none of {TRIES_MAX} seeds from {first} shows: {title}")
+    require_caught(title, fate, range(first, first + TRIES_MAX))
 
 
 def test_at_least_four_breakages_of_calls_are_known() -> None:

@@ -9,7 +9,7 @@ from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split, delaying
 from tests.simulation.fate import Fate, complete, draw
-from tests.simulation.simulation import simulate
+from tests.simulation.sample import run_once
 
 
 def drawn(seed: int) -> Fate:
@@ -31,7 +31,7 @@ def test_messages_become_due_in_splits_and_merges_and_nothing_is_found() -> None
     counters = dict.fromkeys(("delayed puts", "records_due", "delayed_held_up", "topics_merged"), 0)
     for made in (delayed_due_in_split, delayed_and_repeated):
         for seed in range(6):
-            result = simulate(seed, made(seed))
+            result = run_once(made, seed)
             assert result.violations == [], f"{made.__name__}, seed {seed}, of tests/simulation/test_delaying.py"
             for name in counters:
                 counters[name] += result.counters.get(name, 0)

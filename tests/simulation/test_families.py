@@ -8,6 +8,7 @@ from random import Random
 from tests.simulation.families import EXCUSES, families, families_split
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import settings_split
+from tests.simulation.sample import run_once
 from tests.simulation.simulation import simulate
 
 SEEDS = (0, 2, 5)
@@ -33,7 +34,7 @@ def test_the_choice_of_patterns_changes_nothing_else_of_a_run_but_faults_with_lo
 def test_entries_are_made_and_ended_and_topics_are_merged_and_nothing_is_found() -> None:
     counters = dict.fromkeys(("pattern_entries_made", "pattern_entries_ended", "topics_merged"), 0)
     for seed in SEEDS:
-        result = simulate(seed, families_split(seed))
+        result = run_once(families_split, seed)
         assert result.violations == [], f"seed {seed} of tests/simulation/test_families.py"
         for name in counters:
             counters[name] += result.counters.get(name, 0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.breakages import groups
-from tests.simulation.breakages.table import broken
-from tests.simulation.sample import sampled
-from tests.simulation.simulation import shortened, simulate
+from tests.simulation.sample import require_caught, sampled
+from tests.simulation.simulation import shortened
 
 TRIES_MAX = 60
 """Seeds from the first on; each breakage was shown by one of some ten."""
@@ -19,9 +18,4 @@ EACH_TIME = ("group written in another order", "another caller's result")
 @pytest.mark.slow
 @pytest.mark.parametrize("title", sampled(groups.breakage.breakages, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
-    for seed in range(1, 1 + TRIES_MAX):
-        with broken(title):
-            violations = simulate(seed, shortened(seed)).violations
-        if violations and not simulate(seed, shortened(seed)).violations:
-            return
-    pytest.fail(f"try: scripts/simulate --mutants '{title}' --short --seed 1")
+    require_caught(title, shortened, range(1, 1 + TRIES_MAX))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from tests.simulation.limiting import limited, limiting
-from tests.simulation.simulation import simulate
+from tests.simulation.sample import run_once
 from tests.simulation.test_delaying import drawn
 
 
@@ -24,7 +24,7 @@ def test_the_choice_of_limits_changes_nothing_else_of_a_run() -> None:
 def test_puts_are_throttled_and_messages_expire_and_nothing_is_found() -> None:
     counters = dict.fromkeys(("puts below a quota", "messages passed over", "throttled"), 0)
     for seed in range(5):
-        result = simulate(seed, limited(seed))
+        result = run_once(limited, seed)
         assert result.violations == [], f"seed {seed} of tests/simulation/test_limiting.py"
         for name in counters:
             counters[name] += result.counters.get(name, 0)

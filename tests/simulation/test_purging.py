@@ -9,7 +9,8 @@ from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.purging import purged_split, purging
-from tests.simulation.simulation import Simulation, simulate
+from tests.simulation.sample import run_once
+from tests.simulation.simulation import Simulation
 
 
 def drawn(seed: int) -> Fate:
@@ -40,7 +41,7 @@ def test_the_choice_of_purges_changes_nothing_else_of_a_run() -> None:
 def test_purges_losses_and_merges_come_together_and_nothing_is_found() -> None:
     counters = dict.fromkeys(("topics_purged", "batches_dropped", "topics_merged"), 0)
     for seed in range(12):
-        result = simulate(seed, purged_split(seed))
+        result = run_once(purged_split, seed)
         assert result.violations == [], f"seed {seed} of tests/simulation/test_purging.py"
         for name in counters:
             counters[name] += result.counters.get(name, 0)

@@ -10,7 +10,7 @@ from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import defaults_moved
 from tests.simulation.retaining import defaulted
-from tests.simulation.simulation import simulate
+from tests.simulation.sample import run_once
 
 SEEDS = (10, 11, 14)
 
@@ -36,7 +36,7 @@ def test_the_choice_of_defaults_changes_nothing_else_of_a_run() -> None:
 def test_moves_other_defaults_and_changed_files_come_together_and_nothing_is_found() -> None:
     counters = dict.fromkeys(("held_by_other_defaults", "fault: defaults", "fault: move"), 0)
     for seed in SEEDS:
-        result = simulate(seed, defaults_moved(seed))
+        result = run_once(defaults_moved, seed)
         assert result.violations == [], f"seed {seed} of tests/simulation/test_retaining.py"
         for name in counters:
             counters[name] += result.counters.get(name, 0)

@@ -8,13 +8,12 @@ from random import Random
 import pytest
 
 from tests.simulation.breakages import retries
-from tests.simulation.breakages.table import broken
 from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import retried
 from tests.simulation.retrying import retrying
-from tests.simulation.simulation import simulate
+from tests.simulation.sample import require_caught, run_once
 
 SEEDS = range(8)
 
@@ -40,7 +39,7 @@ def test_some_runs_put_messages_off_and_nothing_else_of_a_run_changes() -> None:
 def test_messages_are_put_off_rejected_and_redriven_and_nothing_is_found() -> None:
     counters = dict.fromkeys(("messages put off", "messages rejected", "letters redriven"), 0)
     for seed in SEEDS:
-        result = simulate(seed, retried(seed))
+        result = run_once(retried, seed)
         assert result.violations == [], f"seed {seed} of tests/simulation/test_retries.py"
         for name in counters:
             counters[name] += result.counters.get(name, 0)
@@ -50,8 +49,4 @@ def test_messages_are_put_off_rejected_and_redriven_and_nothing_is_found() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("title", SHOWN)
 def test_a_rule_that_is_left_out_is_found(title: str) -> None:
-    for seed in range(SHOWN[title], SHOWN[title] + TRIES_MAX):
-        with broken(title):
-            if simulate(seed, retried(seed)).violations:
-                return
-    pytest.fail(title)
+    require_caught(title, retried, range(SHOWN[title], SHOWN[title] + TRIES_MAX))

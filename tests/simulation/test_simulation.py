@@ -10,17 +10,17 @@ from random import Random
 
 import pytest
 
-from tests.simulation.breakages.table import BREAKAGES, ROOMS, broken
+from tests.simulation.breakages.table import BREAKAGES, ROOMS
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import FOCUSED
-from tests.simulation.sample import sampled
+from tests.simulation.sample import require_caught, sampled
 from tests.simulation.simulation import Result, Simulation, shortened, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = 9_000_000
 SEEDS = 200
 PARTS = 8
-PARTS_EACH_TIME = 3
+PARTS_EACH_TIME = 2
 
 QUICK = {
     "duplicate detection off": 102,
@@ -104,12 +104,7 @@ def test_another_seed_is_another_history() -> None:
 @pytest.mark.parametrize("title", sampled(QUICK, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
     first = QUICK[title]
-    for seed in range(first, first + TRIES_MAX):
-        with broken(title):
-            violations = short(seed).violations
-        if violations and not short(seed).violations:
-            return
-    pytest.fail(f"try: scripts/simulate --mutants '{title}' --short --seed {first}")
+    require_caught(title, shortened, range(first, first + TRIES_MAX))
 
 
 def test_at_least_twenty_breakages_are_known() -> None:

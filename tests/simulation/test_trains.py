@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 
-from tests.simulation.breakages.table import BREAKAGES, broken
+from tests.simulation.breakages.table import BREAKAGES
 from tests.simulation.breakages.trains import TRAIN
 from tests.simulation.fate import Fate, draw, trains
-from tests.simulation.simulation import Result, simulate
+from tests.simulation.sample import require_caught, run_once
+from tests.simulation.simulation import Result
 
 SEEDS = 24
 TRIES_MAX = 40
@@ -41,7 +42,7 @@ def fate(seed: int) -> Fate:
 
 
 def small(seed: int) -> Result:
-    return simulate(seed, fate(seed))
+    return run_once(fate, seed)
 
 
 def test_nothing_is_found_and_trains_end_early_and_are_refused() -> None:
@@ -65,12 +66,7 @@ def test_some_runs_have_bursts_and_older_servers_and_are_otherwise_unchanged() -
 @pytest.mark.slow
 @pytest.mark.parametrize("title", CAUGHT)
 def test_a_breakage_is_caught(title: str) -> None:
-    for seed in range(TRIES_MAX):
-        with broken(title):
-            violations = small(seed).violations
-        if violations and not small(seed).violations:
-            return
-    pytest.fail(f"none of {TRIES_MAX} seeds shows: {title}")
+    require_caught(title, fate, range(TRIES_MAX))
 
 
 def test_at_least_three_breakages_of_trains_are_known() -> None:

@@ -41,12 +41,17 @@ def _classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def session(_classes: None) -> Iterator[Any]:
-    """One Spark for all tests: it takes longer to start than most of them to run."""
+    """One Spark for all tests: it takes longer to start than most of them to run.
+
+    It compiles no code for its plans, which costs a third of an audit of few rows. Drivers of their own compile.
+    """
     from pubsub.spark.session import start
 
     made = start(
         "local[2,4]",
         spark_sql_streaming_checkpoint_fileChecksum_enabled="false",
+        spark_sql_codegen_wholeStage="false",
+        spark_sql_codegen_factoryMode="NO_CODEGEN",
     )
     yield made
     made.stop()

@@ -60,7 +60,10 @@ def test_both_judges_agree_that_killed_processes_lost_and_doubled_nothing(sessio
 
 @pytest.mark.parametrize(
     ("breakage", "play", "kind"),
-    [("ignore_last", alive.nothing_happens, "doubled"), ("answer_before_commit", alive.the_server_dies, "lost")],
+    [
+        ("ignore_last", alive.nothing_happens, "doubled"),
+        pytest.param("answer_before_commit", alive.the_server_dies, "lost", marks=pytest.mark.nightly),
+    ],
 )
 def test_the_audit_finds_a_faulty_server(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: str, play: Any, kind: str
@@ -74,6 +77,7 @@ def test_the_audit_finds_a_faulty_server(
     assert flaws[kind] > 0
 
 
+@pytest.mark.nightly
 def test_the_demos_record_is_clean(session: Any, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"line {number % 7}\n" for number in range(300)))
     record = tmp_path / "records"

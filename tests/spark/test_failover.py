@@ -12,7 +12,7 @@ from pubsub.client.requests import Proxies
 from tests.faults.cluster import SPARK_SECONDS
 from tests.faults.members import Members
 from tests.spark import query
-from tests.spark.test_exactly_once import KEPT_SECONDS, OTHERWISE, ROWS, TOPICS, Bench
+from tests.spark.test_exactly_once import KEPT_SECONDS, OTHERWISE, ROWS, TOPICS, Bench, sampled_steps
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -44,7 +44,7 @@ def pair(tmp_path: Path) -> Iterator[PairBench]:
     made.close()
 
 
-@pytest.mark.parametrize("step", ["partitions", "write", "commit", "between", "published"])
+@pytest.mark.parametrize("step", sampled_steps("commit", "published"))
 def test_a_primary_that_dies_for_good_leaves_every_row_once(pair: PairBench, session: Any, step: str) -> None:
     running = query.start(session, pair.facts(step=step, do="wait", batch=0 if step == "partitions" else 1))
     pair.reached()

@@ -18,6 +18,7 @@ GUIDE = (ROOT / "docs" / "spark.md").read_text()
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.nightly
 def test_the_ten_lines_of_the_guide_count_each_message_once(tmp_path: Path) -> None:
     """With a tenth of their messages."""
     (block,) = re.findall(r"^```bash\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from tests.faults.cluster import SPARK_SECONDS, until
 from tests.ports import free_port
 from tests.spark.test_exactly_once import Bench
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 SPECULATION = {

@@ -38,6 +38,28 @@ def test_a_token_belongs_to_its_user_with_the_rights_of_the_line() -> None:
     assert not alice.status
 
 
+@pytest.mark.parametrize(
+    ("rights", "pattern", "expected"),
+    [
+        ("orders.*", "orders.>", True),
+        ("orders.*", "orders.*", True),
+        ("orders.*", "orders.eu.*", True),
+        ("*", ">", True),
+        ("*.eu", "orders.*", False),
+        ("*.eu", "*.eu", True),
+        ("orders.eu", "orders.*", False),
+        ("orders.*", "*.eu", False),
+        ("orders.eu.*", "orders.>", False),
+        ("orders.>", "orders.>", False),
+        ("orders.%2A", "orders.*", False),
+    ],
+)
+def test_a_pattern_needs_a_right_to_all_of_its_topics(rights: str, pattern: str, expected: bool) -> None:
+    user = parse_users([f"{LINE} get={rights}"], "f").find(TOKEN)
+    assert user is not None
+    assert user.may_get(pattern) is expected
+
+
 def test_a_user_with_the_right_to_operate_may_see_the_status() -> None:
     user = parse_users([f"{LINE} operate"], "f").find(TOKEN)
     assert user is not None

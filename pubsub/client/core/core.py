@@ -21,6 +21,7 @@ from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
 from pubsub.client.core.groups import Groups
+from pubsub.client.core.intent import CONTINUED, SHORT
 from pubsub.client.core.long_poll import WAIT_SECONDS_MAX
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
@@ -32,7 +33,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import WaitingMessages
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
-from pubsub.protocol.names import Start
+from pubsub.protocol.names import FEWER, Start
 
 SYNC_SECONDS: Final = 0.05
 """Longest time from taking messages to the fsync that allows their acknowledgement."""
@@ -47,10 +48,6 @@ service.
 
 IDLE: Final = float("-inf")
 
-CONTINUED: Final = (
-    "client %s continues its subscription to %s from another state directory: messages delivered there without an"
-    " acknowledgement are marked doubtful, since they may have been processed already"
-)
 _log: Final = logging.getLogger("pubsub.client")
 
 
@@ -427,6 +424,8 @@ def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, n
     sub.retries.restart(proxy)
     if status.doubtful:
         _log.warning(CONTINUED, sub.client, sub.topic)
+    if status.reason == FEWER:
+        _log.warning(SHORT, sub.client, sub.topic, sub.intent.start)
 
 
 def _answered_late(sub: Subscription, flight: Flight, now: float) -> None:

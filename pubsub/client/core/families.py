@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pubsub.client.core.changes import Change, Intended, PatternConfirmed, PatternIntended
+from pubsub.client.core.changes import Change, DeadLettered, Intended, PatternConfirmed, PatternIntended
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.intent import NEVER
 from pubsub.client.core.rights import refusal
-from pubsub.errors import PubsubError, Superseded
+from pubsub.errors import DataLoss, PubsubError, Superseded
 from pubsub.protocol import Outcome, Status
 from pubsub.protocol.families import Matching, Pattern
 from pubsub.protocol.names import is_topic
@@ -43,6 +43,8 @@ LEFT_OUT: Final = (
     "client %s: %s matches more topics than it may join, %d for all its patterns; servers keep the messages of the"
     " others: use a pattern that matches less, or another client for a part"
 )
+
+ENDED: Final = "an operator, or another process of this client, has ended the pattern"
 
 LIST_SECONDS: Final = 10.0
 """Time for which a proxy may hold the question about matching topics."""
@@ -149,16 +151,18 @@ class Families:
             stamp: as in `PatternIntended`.
             fresh: leave the topics of an earlier wish for the pattern; those with messages since then are joined anew.
         """
-        left: list[str] = []
-        if fresh or not on:
-            others = [family for family in self.live() if family.pattern != pattern]
-            left = [
-                topic
-                for topic, sub in self._core.subscriptions.items()
-                if sub.joined and sub.intent.on and matches(pattern, topic)
-                if not any(matches(other.pattern, topic) for other in others)
-            ]
+        left = self._only_by(pattern) if fresh or not on else []
         return PatternIntended(pattern, on, self._core.numbers.take(), stamp), left
+
+    def _only_by(self, pattern: str) -> list[str]:
+        """Return the joined topics that this pattern alone brings."""
+        others = [family for family in self.live() if family.pattern != pattern]
+        return [
+            topic
+            for topic, sub in self._core.subscriptions.items()
+            if sub.joined and sub.intent.on and matches(pattern, topic)
+            if not any(matches(other.pattern, topic) for other in others)
+        ]
 
     def renewal(self) -> list[PatternIntended]:
         """Return the changes that begin each pattern anew, from now on; `planned` follows the commit.
@@ -175,12 +179,21 @@ class Families:
         """Accept the commit of `plan`."""
         family = self.by_pattern.setdefault(change.pattern, Family(change.pattern))
         family.begin(change.on, change.number, change.stamp)
-        for topic in left:
+        self._leave(left, until)
+        return family
+
+    def _leave(self, topics: Iterable[str], until: float) -> None:
+        for topic in topics:
             sub = self._core.subscriptions[topic]
             sub.joined = 0
             sub.intended(False)
             self._core.settle(sub, until)
-        return family
+
+    def losses(self, left: Iterable[str]) -> tuple[list[DeadLettered], list[DataLoss]]:
+        """Return the losses of topics to leave whose pattern was ended: what waited in them was given up."""
+        wall = self._core.wall()
+        found = [self._core.subscriptions[topic].given_up(wall) for topic in left]
+        return [change for change, _ in found], [error for _, error in found]
 
     def settle(self, family: Family, until: float) -> None:
         """Ask every proxy, until `until`, to confirm the wish."""
@@ -285,7 +298,23 @@ class Families:
             family.trouble = status.reason.replace("_", " ") or status.outcome.value
             family.retry_at[proxy] = now + TRY_SECONDS
 
+    def _ended(self, family: Family, number: int, now: float) -> None:
+        """Leave the topics of a pattern that was ended elsewhere: nothing may wait for this client there."""
+        core, left = self._core, self._only_by(family.pattern)
+        given_up = [dropped for topic in left for dropped in core.waiting.dropping(topic)]
+
+        def ended() -> None:
+            family.higher, family.failure = number, Superseded(core.settings.client, family.pattern, ENDED)
+            for dropped in given_up:
+                core.waiting.drop(dropped.topic)
+            self._leave(left, now + LIST_SECONDS)
+
+        core.due.append(Due([*(Intended(topic, False) for topic in left), *given_up], ended))
+
     def _listed(self, family: Family, status: Status, now: float) -> None:
+        if status.outcome is Outcome.SUPERSEDED and status.number >= family.number:
+            self._ended(family, status.number, now)
+            return
         if status.outcome not in {Outcome.SUCCESS, Outcome.EMPTY}:
             family.trouble = status.reason.replace("_", " ") or status.outcome.value
             family.list_at = now + TRY_SECONDS

@@ -13,6 +13,15 @@ from typing import Final
 
 from pubsub.protocol.names import LATEST, Start
 
+CONTINUED: Final = (
+    "client %s continues its subscription to %s from another state directory: messages delivered there without an"
+    " acknowledgement are marked doubtful, since they may have been processed already"
+)
+SHORT: Final = (
+    "client %s: %s begins at fewer messages than %s: its history has more rows of left-out messages than a server reads"
+    " for one start; name a datetime to begin earlier"
+)
+
 NEVER: Final = float("-inf")
 
 

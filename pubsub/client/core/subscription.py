@@ -40,6 +40,7 @@ from pubsub.protocol.deletions import DELETED as TOPIC_DELETED
 from pubsub.protocol.names import LATEST, Start
 
 NO_LOG: Final = "no server has their log: it was given up, or this state directory belongs to another cluster"
+GIVEN_UP: Final = "the subscription was ended elsewhere; messages that waited behind this place were given up"
 UNREADABLE: Final = "the service cannot hand them out any more"
 DROPPED: Final = "the topic's setting drop let them go before this client received them"
 PURGED: Final = "an operator purged them before this client received them"
@@ -303,14 +304,15 @@ class Subscription:
 
         Returns:
             The change to commit with the next intent, and the error to raise once that is confirmed. None if the
-            subscription was not ended, or a call has raised that already.
+            subscription was not ended, or a call has raised that already: its error has a traceback.
         """
-        # An error that was raised has a traceback; the application then knows of the end.
         if isinstance(self.failure, Superseded) and self.failure.reason and self.failure.__traceback__ is None:
-            return self._loss_here(
-                "the subscription was ended elsewhere; messages that waited behind this place were given up", at
-            )
+            return self.given_up(at)
         return None
+
+    def given_up(self, at: float) -> tuple[DeadLettered, DataLoss]:
+        """Return the loss of the messages that waited when the subscription was ended elsewhere."""
+        return self._loss_here(GIVEN_UP, at)
 
     def _loss_here(self, reason: str, at: float) -> tuple[DeadLettered, DataLoss]:
         """Return the dead letter and the error of a loss of the records after the safe position."""

@@ -15,10 +15,10 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.gets import Gets
 from pubsub.client.session import Session
-from pubsub.errors import CallerError, InvalidName, NotAllowed, NotSubscribed, Superseded, Unavailable
+from pubsub.errors import CallerError, NotAllowed, NotSubscribed, Superseded, Unavailable
 from pubsub.protocol.names import EARLIEST, LATEST, Start
 from pubsub.protocol.pattern_table import CLIENT_PATTERNS_MAX
-from pubsub.protocol.patterns import check_pattern, is_pattern
+from pubsub.protocol.patterns import check_new_pattern, check_pattern, is_pattern
 
 
 def stands_for_several(session: Session, name: str) -> bool:
@@ -26,7 +26,7 @@ def stands_for_several(session: Session, name: str) -> bool:
     return isinstance(name, str) and name not in session.core.subscriptions and is_pattern(name)
 
 
-def _stamp_of(start: Start | None) -> int:
+def stamp_of(start: Start | None) -> int:
     """Return the timestamp at which a subscription to a pattern begins; 0: now.
 
     Raises:
@@ -57,26 +57,38 @@ class SubscribingToFamilies:
             start: where a new subscription begins; None: now.
         """
         session, families = self.session, self.core.families
-        if check_pattern(pattern)[:1] in {"$", "_"}:
-            raise InvalidName("pattern", pattern, "a leading _ or $ is reserved for topics of the service")
-        until, stamp = session.until(timeout), _stamp_of(start)
+        check_new_pattern(pattern)
+        until, stamp = session.until(timeout), stamp_of(start)
         with session.entered():
             session.check_may_wait()
             session.check_disk()
             family = families.get(pattern)
             if family is None and not on:
                 raise NotSubscribed(session.name, pattern, never=True)
-            if family is None or family.on != on or fresh or isinstance(family.failure, Superseded):
+            made = family is None or family.on != on or fresh or isinstance(family.failure, Superseded)
+            if made or family is None:
                 family = self._plan(pattern, on, family, until, fresh=fresh, stamp=stamp)
             family.failure = None
             families.settle(family, until)
             session.turn()
         yield from self._wait(family, on, until)
+        if isinstance(family.failure, Superseded) and not made:  # One call may go above the higher number, once.
+            with session.entered():
+                family = self._plan(pattern, on, family, until, fresh=fresh, stamp=stamp)
+                families.settle(family, until)
+                session.turn()
+            yield from self._wait(family, on, until)
         self._check(family, on, timeout)
 
     def _plan(self, pattern: str, on: bool, family: Family | None, until: float, *, fresh: bool, stamp: int) -> Family:
-        """Make a new wish durable."""
+        """Make a new wish durable.
+
+        After the end of the pattern elsewhere, the topics are left and joined anew. What waited in them was given up:
+        each tells that as a loss, unless a call has raised the error before.
+        """
         session, families = self.session, self.core.families
+        failure = family.failure if family is not None else None
+        ended = isinstance(failure, Superseded)
         if on and len([one for one in families.live() if one.pattern != pattern]) >= CLIENT_PATTERNS_MAX:
             raise CallerError(
                 f"client {session.name} has {CLIENT_PATTERNS_MAX} patterns, the most that one client may have;"
@@ -84,12 +96,17 @@ class SubscribingToFamilies:
             )
         if family is not None and family.higher:
             self.core.numbers.reopen(family.higher)
-        change, left = families.plan(pattern, on, fresh=fresh, stamp=stamp)
+        change, left = families.plan(pattern, on, fresh=fresh or ended, stamp=stamp)
+        untold = on and not fresh and ended and failure is not None and failure.__traceback__ is None
+        letters, losses = families.losses(left) if untold else ([], [])
         given_up = [dropped for topic in left for dropped in self.core.waiting.dropping(topic)]
-        session.commit([change, *(Intended(topic, False) for topic in left), *given_up])
+        session.commit([change, *(Intended(topic, False) for topic in left), *given_up, *letters])
         for dropped in given_up:
             self.core.waiting.drop(dropped.topic)
-        return families.planned(change, left, until)
+        planned = families.planned(change, left, until)
+        for loss in losses:
+            self.core.subscriptions[loss.topic].losses.add(loss)
+        return planned
 
     def _wait(self, family: Family, on: bool, until: float) -> Flow[None]:
         session, refusing = self.session, self.core.refusing
@@ -185,7 +202,7 @@ class FamilyGets(Gets):
         try:
             while True:
                 with session.entered():
-                    subs = [self._subscription(topic) for topic in self._expanded(topics)]
+                    subs = [self._brought(topic) for topic in self._expanded(topics)]
                     seen = [family.version for family in families]
                     self._want_all(families, [sub for sub in subs if sub.topic not in wanted], wanted, started, until)
 
@@ -225,6 +242,16 @@ class FamilyGets(Gets):
                 self.close_chunk(sub)
             return self._in_turn(found)
 
+    def _brought(self, topic: str) -> Subscription:
+        """As `_subscription`; also for a topic that was left with a loss to tell. The lock is held."""
+        sub = self.core.subscriptions.get(topic)
+        if sub is None or sub.intent.on or not sub.has_news:
+            return self._subscription(topic)
+        self.session.check_disk()
+        if sub.losses.told:
+            self.session.forget_told([sub])
+        return sub
+
     def _family(self, pattern: str) -> Family:
         family = self.core.families.get(pattern)
         if family is None or not family.on:
@@ -254,8 +281,9 @@ class FamilyGets(Gets):
         for family in families:
             self.core.families.want(family, until)
         for sub in subs:
-            self.core.want(sub, until, started)
-            wanted[sub.topic] = sub
+            if sub.intent.on:
+                self.core.want(sub, until, started)
+                wanted[sub.topic] = sub
             if not sub.intent.settled:
                 self.core.settle(sub, started + self.session.settings.timeout_seconds)
         self.session.turn()

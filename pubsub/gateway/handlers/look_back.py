@@ -21,6 +21,7 @@ from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.protocol import check_id, check_topic
 from pubsub.protocol.names import Start
+from pubsub.protocol.patterns import is_pattern
 
 START: Final = "start"
 
@@ -89,6 +90,9 @@ class LookingBack:
         wanted = await exchange.json()
         if not isinstance(wanted, dict) or wanted.keys() != {START} or not isinstance(wanted[START], str):
             raise Problem("bad-request", 'The body is not valid; send {"start": "-1h"}, or another start.')
+        if is_pattern(one.topic):
+            text = f"{one.topic} is a pattern, which has no place to move; PUT {one.name} with fresh=true and a start."
+            raise Problem("conflict", text)
         if one.webhook is not None:
             raise Problem("conflict", f"{one.name} is a webhook, which cannot be moved; read the records instead.")
         start = parse_start_text(wanted[START], time.time())

@@ -36,7 +36,7 @@ class Operations(Protocol):
         """Move a topic to another server: `topic`, `from`, `to`, `moved`."""
 
     def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
-        """End a client's subscription: `topic`, `client`, `given_up`."""
+        """End a client's subscription to a topic, or its pattern: `topic`, `client`, `given_up`."""
 
     def settings(self, user: str, topic: str) -> dict[str, Any]:
         """Return a topic's settings: `topic`, `keep`, `drop`, `version`, `conflict`."""

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pubsub.client.flows.families import stamp_of
 from pubsub.errors import NotSubscribed
 from pubsub.gateway import losses, schemas
 from pubsub.gateway.clients import Clients
@@ -26,6 +27,7 @@ from pubsub.gateway.sessions import Needs
 from pubsub.gateway.streaming import Stream, last_event_id, stream
 from pubsub.gateway.webhooks.dead_letters import as_json
 from pubsub.protocol import check_id
+from pubsub.protocol.patterns import is_pattern
 
 
 class Subscribers:
@@ -53,7 +55,7 @@ class Subscribers:
         """
         if not exchange.user.may_get(exchange.topic):
             raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
-        one = Subscriber(exchange.user.name, exchange.one_topic, name)
+        one = Subscriber(exchange.user.name, exchange.subscribable, name)
         check_id("subscriber", one.client)
         return one
 
@@ -82,6 +84,9 @@ class Subscribers:
         before = self._registry.find(*wanted.key)
         if before is not None and before.webhook is not None:
             raise Problem("conflict", f"{name} is a webhook of this topic; choose another name.")
+        if is_pattern(wanted.topic):
+            stamp_of(start)
+        self._registry.check_apart(wanted)
         if before is None:
             self._registry.put(wanted)
         if fresh:

@@ -17,6 +17,7 @@ from pubsub.gateway.metrics import MEDIA_TYPE, Facts, Requests, exposition
 from pubsub.gateway.problems import Problem, body
 from pubsub.gateway.reports import Reports
 from pubsub.monitoring.rows import SORTS, topic_row, topic_rows
+from pubsub.protocol.patterns import matches
 from pubsub.web.problems import MEDIA_TYPE as PROBLEM
 
 PAGE = 100
@@ -76,6 +77,14 @@ class Views:
         if place == len(found) or found[place]["topic"] != exchange.topic:
             raise Problem("not-found", f"No server holds the topic {exchange.topic}; put to it or subscribe first.")
         return answer(_topic(self._rated(found[place]), named))
+
+    async def patterns(self, exchange: Exchange) -> Response:
+        """Return the subscriptions to patterns, or with `topic` those that match it."""
+        topic = exchange.request.query_params.get("topic")
+        rows = (await self._report(exchange))["patterns"]
+        found = [row for row in rows if topic is None or matches(row["pattern"], topic)]
+        families = [schemas.Family(row["subscriber"], row["pattern"], row["stamp"]) for row in found]
+        return answer(schemas.Families(families))
 
     def _rated(self, topic: dict[str, Any]) -> dict[str, Any]:
         return topic_row(topic, self._reports.rates.topics.get(topic["topic"]))

@@ -44,7 +44,7 @@ class Webhooks:
     def _wanted(self, exchange: Exchange) -> Subscriber:
         if not exchange.user.may_get(exchange.topic):
             raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
-        one = Subscriber(exchange.user.name, exchange.one_topic, exchange.names.get("webhook", "x"))
+        one = Subscriber(exchange.user.name, exchange.subscribable, exchange.names.get("webhook", "x"))
         check_id("webhook", one.client)
         return one
 
@@ -71,6 +71,7 @@ class Webhooks:
             raise Problem("conflict", f"{wanted.name} is a subscriber of this topic; choose another name.")
         url, named = _read(await exchange.json())
         exchange.check(lambda user: user.may_get(exchange.topic))
+        self._registry.check_apart(wanted)
         shown: str | UnsetType = UNSET
         if named is None:
             named = before.webhook.secrets if before is not None and before.webhook is not None else None

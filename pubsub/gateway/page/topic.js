@@ -1,7 +1,7 @@
 // One topic: subscribers, stored messages, webhooks with their dead letters, and a test message.
 
 import { act, ask, path, searched, state, topicShown } from "./asking.js";
-import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
+import { code, element, fill, find, link, number, say, size, span, time } from "./draw.js";
 import { before, ends, far } from "./overview.js";
 import { leavePurge, showPurge } from "./objects.js";
 import { leaveSettings, showSettings } from "./settings.js";
@@ -41,6 +41,17 @@ function endButton(topic, row) {
   return act("Unsubscribe", row.client, question, "DELETE", `${path(topic)}/clients/${encodeURIComponent(row.client)}`);
 }
 
+// Subscribers of patterns that match: each receives this topic too, also before it has joined it.
+function showPatterns(rows) {
+  find("families").hidden = rows.length === 0;
+  const question = (row) => `End the pattern ${row.pattern} of ${row.client}? Its backlog in all topics that match is dropped.`;
+  const end = (row) => act("Unsubscribe", `${row.client} ${row.pattern}`, question(row), "DELETE", `${path(row.pattern)}/clients/${encodeURIComponent(row.client)}`);
+  fill(find("patterns"), [
+    ["client", (row) => row.client], ["pattern", (row) => link(row.pattern)], ["since", (row) => time(row.since)],
+    ...(state.operate ? [["", end]] : []),
+  ], rows, "");
+}
+
 function showMoves(topic, owners) {
   const others = state.operate ? state.servers.filter((server) => !owners.includes(server)) : [];
   const question = (server) => `Move ${topic} to ${server}? Puts and gets on it wait during the transfer.`;
@@ -71,15 +82,17 @@ let turn = 0;
 export async function showTopic(topic) {
   const mine = ++turn;
   say("name", topic);
-  const [facts, hooks] = await Promise.all([
+  const [facts, hooks, families] = await Promise.all([
     ask(`${path(topic)}?subscribers=${SUBSCRIBERS}`).catch((error) => ({ missing: error.message, subscribers: [], subscribers_total: 0 })),
     ask(`${path(topic)}/webhooks`).catch(() => ({ webhooks: [] })),
+    ask(`/patterns?${new URLSearchParams({ topic })}`).catch(() => ({ patterns: [] })),
   ]);
   if (mine !== turn || topicShown() !== topic) return;
   say("facts", summed(facts));
   showMoves(topic, facts.owners ?? []);
   showSettings(topic, facts);
   showPurge();
+  showPatterns(families.patterns);
   const subscribers = facts.subscribers ?? [];
   const more = facts.subscribers_total - subscribers.length;
   say("named", more > 0 ? `${number(facts.subscribers_total)}; shown: the ${SUBSCRIBERS} with the largest backlogs` : "");

@@ -19,13 +19,17 @@ _OF: Final = "WHERE topic = ? AND number = ?"
 
 
 def waiting(mailbox: Mailbox, after: int) -> Iterator[tuple[int, bytes, int, float]]:
-    """Yield the messages to deliver after a number: number, key, attempts and due time (seconds since 1970)."""
+    """Yield the messages to deliver after a number: number, key, attempts and due time (seconds since 1970).
+
+    A pattern's keys begin with the topic: the order is kept within each topic.
+    """
     rows = mailbox.client.query(
-        "SELECT number, key, attempts, due FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 0"
+        "SELECT number, key, attempts, due, source FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 0"
         " ORDER BY number",
         (mailbox.topic, after),
     )
-    yield from rows
+    for number, key, attempts, due, source in rows:
+        yield number, b"%s %s" % (source.encode("ascii"), key) if source else key, attempts, due
 
 
 def load(mailbox: Mailbox, number: int) -> Mail | None:

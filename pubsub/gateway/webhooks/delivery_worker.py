@@ -177,7 +177,8 @@ class DeliveryWorker(Due[Delivery]):
         more = http_headers(mail.key, mail.headers, WEBHOOK_HEADERS_BYTES_MAX)
         if mail.doubtful:
             more[DOUBTFUL] = "true"
-        return await post(self._http_client, hook.url, hook.secrets, mail.id, self.subscriber.topic, body, more)
+        topic = mail.source or self.subscriber.topic
+        return await post(self._http_client, hook.url, hook.secrets, mail.id, topic, body, more)
 
     def _completed(self, delivery: Delivery, mail: Mail | None, outcome: Outcome) -> None:
         """Store the result of a delivery; mail None: its message could not be read.

@@ -21,7 +21,7 @@ from typing import Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Outcome, Read
-from pubsub.protocol.names import EARLIEST, Position, format_position
+from pubsub.protocol.names import EARLIEST, FEWER, Position, format_position
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.replays import Replays, begins_far_behind
@@ -171,7 +171,7 @@ class Reads:
         if begin is None:
             self._is_not_held(origin, read, topic, sole_owner=sole_owner)
             return 0
-        spans, start, since = begin
+        spans, start, since, reason = begin
         rest = behind(topic, spans, start, read.after)
         after = start if read.after is None else read.after
         cut = None if rest is None else up_to(topic, rest, after, read.until)
@@ -181,7 +181,7 @@ class Reads:
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=start, log=topic.open.id)
             return 0
-        facts: dict[str, object] = {"position": start}
+        facts: dict[str, object] = {"position": start} | ({"reason": reason} if reason else {})
         if subscription is not None:
             topic.use(KEY + read.name)
         else:
@@ -228,22 +228,25 @@ class Reads:
 
     def _begin(
         self, topic: Topic, subscription: Subscription | None, read: Read
-    ) -> tuple[tuple[Span, ...], Position, int] | None:
+    ) -> tuple[tuple[Span, ...], Position, int, str] | None:
         """Return the spans that a range is a part of, the position before them, and the `since` of a reader of them.
+
+        The last item is the reason for the answer, "" for none.
 
         Returns:
             None if the position that the range begins at is not held here.
         """
         start = read.start
         if subscription is not None:
-            return subscription.cursor.backlog, subscription.cursor.acknowledged, ALWAYS
+            return subscription.cursor.backlog, subscription.cursor.acknowledged, ALWAYS, ""
         if start == EARLIEST or isinstance(start, int):
             spans = self._spans(topic, read)
-            return spans, start_of(spans), max(ALWAYS, start - 1) if isinstance(start, int) else ALWAYS
+            return spans, start_of(spans), max(ALWAYS, start - 1) if isinstance(start, int) else ALWAYS, ""
         cursor = cursor_at(topic, start, 0, 0, self._state.reader)
         if cursor is None:
             return None
-        return cursor.backlog, cursor.acknowledged, cursor.since if isinstance(start, tuple) else ALWAYS
+        since = cursor.since if isinstance(start, tuple) else ALWAYS
+        return cursor.backlog, cursor.acknowledged, since, FEWER if cursor.short else ""
 
     def _within(self, topic: Topic, spans: tuple[Span, ...], read: Read) -> tuple[Span, ...]:
         """Return the part of a range within its limits by timestamp."""
@@ -294,12 +297,12 @@ class Reads:
             answer.outcome,
             message=answer.last or _passed(answer, spans, after),
             first=answer.first,
-            reason=answer.reason,
+            reason=answer.reason or str(facts.get("reason", "")),
             records=answer.records,
             checksum=answer.checksum,
             log=topic.open.id,
             body=answer.body,
-            **{name: fact for name, fact in facts.items() if name != "position"},
+            **{name: fact for name, fact in facts.items() if name not in {"position", "reason"}},
         )
         return len(answer.body)
 

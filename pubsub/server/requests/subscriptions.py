@@ -33,7 +33,7 @@ from __future__ import annotations
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome, Subscribe, Unsubscribe
-from pubsub.protocol.names import LATEST, Start, is_service_topic
+from pubsub.protocol.names import FEWER, LATEST, Start, is_service_topic
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
@@ -211,6 +211,7 @@ class Subscriptions:
             epoch=subscription.epoch,
             log=topic.open.id,
             doubtful=int(subscription.cursor.doubtful),
+            reason=FEWER if subscription.cursor.short else "",
         )
 
     def acknowledge(self, origin: Origin, get: Get) -> None:

@@ -22,6 +22,8 @@ class Cursor:
         backlog: the spans still to be received, in order.
         handed: the furthest position of the backlog that may have been handed out. In memory only; None if none was.
         far: True if the last answer left the reader far behind (`requests.replays`). In memory only.
+        short: True if the start `last:N` read the most rows that one start may read, so that there may be more records
+            than it found. In memory only.
         expired: number of records that were left out as too old since the server's start; expired_below: by log, the
             offset below which they are counted. In memory only.
     """
@@ -31,6 +33,7 @@ class Cursor:
     backlog: tuple[Span, ...]
     handed: Position | None = field(default=None, compare=False)
     far: bool = field(default=False, compare=False)
+    short: bool = field(default=False, compare=False)
     expired: int = field(default=0, compare=False)
     expired_below: dict[str, int] = field(default_factory=dict, compare=False)
 

@@ -24,8 +24,13 @@ class Place(NamedTuple):
     stamp: int | None
 
 
-def last(topic: Topic, spans: Sequence[Span], reader: BatchReader, records: int) -> Place | None:
+def last(
+    topic: Topic, spans: Sequence[Span], reader: BatchReader, records: int, budget: Budget | None = None
+) -> Place | None:
     """Return the place of the first of the last `records` shown records, or of the first one if there are fewer.
+
+    Args:
+        budget: limits the rows that are read. If it is spent afterwards, there may be more records than were found.
 
     Returns:
         None if the spans show nothing.
@@ -34,7 +39,7 @@ def last(topic: Topic, spans: Sequence[Span], reader: BatchReader, records: int)
         StoreDamaged: a row cannot be read.
     """
     found: tuple[int, Log, int] | None = None
-    left, budget = records, Budget()
+    left, budget = records, budget or Budget()
     for index in range(len(spans) - 1, -1, -1):
         span = spans[index]
         log = topic.logs.get(span.log)

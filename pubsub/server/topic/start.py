@@ -30,6 +30,7 @@ from pubsub.server.topic.last import last
 from pubsub.server.topic.places import begun
 from pubsub.server.topic.purged import hidden_below
 from pubsub.server.topic.ranges import start_of
+from pubsub.server.topic.shown import Budget
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.topic import Topic
 
@@ -97,11 +98,15 @@ def begun_all(topic: Topic, spans: Iterable[Span], since: int, reader: BatchRead
 
 def _at_last(topic: Topic, records: int, stamp: int, skew: int, reader: BatchReader) -> Cursor:
     spans = with_bodies(topic, topic.history, reader)
-    place = last(topic, spans, reader, records)
+    budget = Budget()
+    place = last(topic, spans, reader, records, budget)
     if place is None:
-        return _at_end(topic, stamp, skew)
-    since = stamp - skew if place.stamp is None else min(place.stamp - 1, stamp - skew)
-    return _cursor((spans[place.span].from_offset(place.offset), *spans[place.span + 1 :]), max(0, since))
+        found = _at_end(topic, stamp, skew)
+    else:
+        since = stamp - skew if place.stamp is None else min(place.stamp - 1, stamp - skew)
+        found = _cursor((spans[place.span].from_offset(place.offset), *spans[place.span + 1 :]), max(0, since))
+    found.short = budget.left <= 0
+    return found
 
 
 def with_bodies(topic: Topic, spans: Iterable[Span], reader: BatchReader, *, but: str = "") -> tuple[Span, ...]:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.client.core.subscription import PURGED
+from pubsub.client.core.subscription import DROPPED, PURGED
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
 from tests.simulation.deleting import note_told
-from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading, lost_range
 from tests.simulation.retrying import Retries
 from tests.simulation.world import World
 
@@ -166,6 +166,9 @@ class Program:
             if not self.history.purges.covers(error):
                 self.history.violate(f"{self.name} is told of a purge that nobody asked for: {error}")
             self._lack(error)
+        elif isinstance(error, DataLoss) and error.reason == DROPPED and error.topic in self.history.dropping:
+            self.node.compare()
+            self.reading(error.topic).dropped.append(lost_range(error))
         elif isinstance(error, DataLoss) and self._may_lack(error):
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
