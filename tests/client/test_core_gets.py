@@ -267,6 +267,22 @@ def test_messages_that_the_application_has_taken_since_the_last_acknowledgement_
     assert sub.losses.tell().first == first
 
 
+@pytest.mark.parametrize("range_", [{}, {"first": (OTHER, 1), "message": (OTHER, 9)}], ids=["nothing", "a range"])
+def test_a_deletion_claims_no_range_if_the_application_has_taken_messages_of_another_holder_since(
+    range_: dict[str, Any],
+) -> None:
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (get,) = rig.wants(sub)
+    (get,) = rig.answer(get, records(6, [1]))
+    taking = sub.take(1)
+    assert isinstance(taking, Taking)
+    sub.took(taking)
+    rig.answer(get, status(Outcome.GONE, reason="deleted", number=sub.intent.number, **range_))
+    told = sub.losses.tell()
+    assert (told.first, told.reason) == ("", DELETED_UNKNOWN.format(after=f" after {LOG}.6"))
+
+
 def test_a_loss_is_reported_at_once_if_the_subscription_cannot_be_made_anew() -> None:
     rig = Rig()
     sub = rig.subscribed(5)

@@ -104,6 +104,13 @@ def test_forgetting_a_topic_leaves_other_topics_unchanged(client: Client) -> Non
     assert client.query("SELECT topic FROM pubsub_untold") == [("other",)]
 
 
+def test_a_deletion_that_was_not_raised_is_forgotten_with_its_topic(client: Client) -> None:
+    for topic in ("t", "other"):
+        client.db.execute("INSERT INTO pubsub_deletions (topic, reason) VALUES (?, 'deleted')", (topic,))
+    client.write(lambda transaction: losses.forget(transaction, "t"))
+    assert client.query("SELECT topic FROM pubsub_deletions") == [("other",)]
+
+
 def test_the_losses_of_a_pattern_are_those_of_its_topics_and_name_them(client: Client) -> None:
     for topic in ("a.b", "a.c", "a.b.c", "b.b"):
         client.db.execute(ADD, lost(topic, 1))

@@ -27,7 +27,7 @@ from pubsub.protocol import Outcome, Status, encode
 from pubsub.protocol.deletions import Delete
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.fate import Fate
-from tests.simulation.purged import COPIES, read_all
+from tests.simulation.purged import COPIES, lost_range, read_all
 from tests.simulation.tasks import Task, Then, _Asked
 
 if TYPE_CHECKING:
@@ -139,14 +139,12 @@ class Told:
     Attributes:
         since: time of the confirmation of its subscription.
         began: time at which the deletion began.
-        continued: whether directories took turns: then the position is that of the last acknowledgement.
     """
 
     reading: Reading
     error: DataLoss
     since: float
     began: float
-    continued: bool
 
     def judge(self, history: History) -> None:
         """Object if it was told that it received everything and it did not, or of the loss of received records."""
@@ -160,10 +158,10 @@ class Told:
             lacks = [put.body for put in due if put.body not in bodies | passed]
             if len(lacks) > self.reading.excused:
                 history.violate(f"{who} was told that it had received everything, and lacks {lacks[0]}")
-        elif self.error.first and not self.continued:
-            log, _, first = self.error.first.partition(".")
+        elif self.error.first:
+            log, first, _ = lost_range(self.error)
             for one in seen:
-                if one.id.startswith(f"{log}.") and int(one.id.partition(".")[2]) >= int(first):
+                if one.id.startswith(f"{log}.") and int(one.id.partition(".")[2]) >= first:
                     history.violate(f"{who} was told of the loss of {one.id}, and had received it")
 
 
@@ -174,7 +172,7 @@ def note_told(history: History, reading: Reading, error: DataLoss) -> None:
         return
     after = [one for one in history.deletions if one.is_after(since, reading.topic)]
     if after:
-        history.told_deletions.append(Told(reading, error, since, after[0].began, reading.promised is not None))
+        history.told_deletions.append(Told(reading, error, since, after[0].began))
 
 
 class _OneProxy:
