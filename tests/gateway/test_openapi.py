@@ -137,7 +137,7 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("DELETE", f"{base}/webhooks/w/dead-letters?age=0")
     gateway.ask("DELETE", f"{base}/webhooks/w")
     until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
-    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):
+    for path in ("/topics", "/patterns", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):
         assert gateway.ask("GET", path).status_code == 200, path
     assert gateway.ask("GET", "/openapi.json").json() == json.loads(encoded())
 
