@@ -118,7 +118,9 @@ class Message(Held):
 class Lost(Shape):
     id: str
     lost: Annotated[str, Meta(description="Reason why the messages at these positions are lost.")]
-    position: str
+    position: Annotated[
+        str | UnsetType, Meta(description="Absent: an operator deleted the topic, and no range is known.")
+    ] = UNSET
     number: Number = UNSET
     attempts: Tries = UNSET
     error: Why = UNSET

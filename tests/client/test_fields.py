@@ -25,6 +25,7 @@ BASE: list[c.Change] = [
     ),
     c.PatternIntended("orders.>", True, 4),
     c.PatternIntended("audit.>", True, 4),
+    *(c.DeletionNoted(topic, "noted") for topic in ("t", "u", "t")),
 ]
 
 CHANGES: list[c.Change] = [
@@ -48,7 +49,8 @@ CHANGES: list[c.Change] = [
     c.Redriven(4, 4),
     c.LettersRemoved([1]),
     c.DeadLettered("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0, b"key", b"headers"),
-    c.Told("t", 1),
+    c.DeletionNoted("t", "reason"),
+    c.Told("t", 1, 1),
     c.Renewed(B),
 ]
 
@@ -62,7 +64,7 @@ ALIKE = {
     ("Tried", "topic"): c.Tried("u", (B, 6), 2),
     ("WaitingDropped", "topic"): c.WaitingDropped("u"),
     ("LettersRemoved", "letters"): c.LettersRemoved([2]),
-    ("Told", "topic"): c.Told("u", 1),
+    ("Told", "topic"): c.Told("u", 1, 1),
 }
 """Another value that is there to be changed, where most would change nothing."""
 

@@ -91,6 +91,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_recorded_at": "since when what proxies say may settle a dispute: after a start, since the start",
     },
     "Publishers": {"_uncommitted": "what is not committed yet"},
+    "Undelivered": {"_uncommitted": "what is not committed yet"},
     "Operations": {
         "actions": "functions",
     },

@@ -70,6 +70,8 @@ class ServerDeletions:
         if topic is None:
             return
         self._quarantine.release(name)
+        if not topic.unreadable:
+            state.undelivered.keep(topic)
         self._moves.discard(topic, c.TopicGiven(topic.number, ""))
         state.announce(name, "")
         state.counters["topics_deleted"] += 1
