@@ -134,7 +134,7 @@ class Table:
             self._changed.notify_all()
         self._wait(timeout, lambda: self._done >= look, "the table is not complete")
 
-    def _wait(self, timeout: float | None, condition: Callable[[], bool], what: str) -> None:
+    def _wait(self, timeout: float | None, condition: Callable[[], bool], problem: str) -> None:
         check_seconds("timeout", timeout)
         seconds = self._timeout if timeout is None else timeout
         with self._changed:
@@ -145,7 +145,7 @@ class Table:
                 raise self._failed
             if self._closing:
                 raise CallerError(f"the table of {self._view.topic} is closed")
-            raise Unavailable("table", self._view.topic, seconds, self.problem or what)
+            raise Unavailable("table", self._view.topic, seconds, self.problem or problem)
 
     @property
     def _values(self) -> dict[bytes, Entry]:
@@ -279,7 +279,7 @@ def read_table(proxies: Proxies, sender: str, topic: str, bytes_max: int = TABLE
 
 
 def read_on(proxies: Proxies, view: View) -> None:
-    """Read what came since a view was read last; a new view begins at the topic's begin.
+    """Read the messages since a view was read last; a new view begins at the topic's begin.
 
     Raises:
         NotKnown: no server holds the topic.
