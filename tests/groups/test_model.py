@@ -27,6 +27,7 @@ FIGURES: Final = {
     "side by side": 300,
     "waited": 100,
     "superseded": 5,
+    "effects after the end": 1,
     "closed": 40,
     "put off": 10,
     "let go of": 20,

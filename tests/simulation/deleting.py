@@ -27,8 +27,7 @@ from pubsub.protocol import Outcome, Status, encode
 from pubsub.protocol.deletions import Delete
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.fate import Fate
-from tests.simulation.history import lost_range
-from tests.simulation.purged import COPIES, read_all
+from tests.simulation.purged import COPIES, lost_range, read_all
 from tests.simulation.tasks import Task, Then, _Asked
 
 if TYPE_CHECKING:

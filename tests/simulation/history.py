@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from tests.simulation.purged import Purges
 
 if TYPE_CHECKING:
-    from pubsub.errors import DataLoss
     from tests.simulation.deleting import Deletion, Told
 
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
@@ -185,12 +184,6 @@ class Reading:
         if emptied:
             self.parts.insert(-1, self.handled)
             self.handled = []
-
-
-def lost_range(error: DataLoss) -> tuple[str, int, int]:
-    """The log, and the first and last offset, of a report of a loss."""
-    log, _, first = error.first.partition(".")
-    return log, int(first), int(error.last.partition(".")[2])
 
 
 class History:

@@ -30,8 +30,9 @@ from pubsub.server.topic.start import cursor_at
 from tests.simulation.clients import ClientNode
 from tests.simulation.configuring import Configured
 from tests.simulation.disk import NAME
-from tests.simulation.history import ACKED, History, Put, lost_range
+from tests.simulation.history import ACKED, History, Put
 from tests.simulation.looking import Looker
+from tests.simulation.purged import lost_range
 from tests.simulation.world import EPOCH, World
 
 if TYPE_CHECKING:

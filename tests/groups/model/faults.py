@@ -138,6 +138,11 @@ class Faults(Network):
             return
         server, topic = self.away
         self.away = None
+        for (
+            log,
+            records,
+        ) in topic.logs.items():  # A group that was made meanwhile gets no such rows.
+            self.lost |= {record.content for record in records[: topic.low[log] - 1]}
         if server.topic is None:
             server.topic = topic
         else:

@@ -91,3 +91,9 @@ def larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 def view(history: Iterable[Span], watermark: Mapping[str, int]) -> list[Span]:
     """Return another server's history for a reader that has all records up to the watermark."""
     return [replace(span, watermark=larger(span.watermark, watermark)) for span in history]
+
+
+def raised(spans: Iterable[Span], lows: Mapping[str, int]) -> list[Span]:
+    """Return the spans from the first offset of each log that retention has kept."""
+    some = [replace(span, low=max(span.low, lows[span.log])) for span in spans]
+    return [span for span in some if span.high is None or span.low < span.high]

@@ -188,4 +188,5 @@ class Process:
         self.passed[record.publisher] = max(record.counter, self.passed.get(record.publisher, 0))
         self.soft[position] = effect = Effect(record.content, self.subscription, shown.doubtful)
         world.effects.append(effect)
+        world.figures["effects after the end"] += world.era(self.subscription) < len(world.ends)
         world.say(self.client, "commits", position, record.content, "doubtful" if shown.doubtful else "")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
-from tests.groups.model.group import Group, MemberRow, Part, Span, cut, larger, view
+from tests.groups.model.group import Group, MemberRow, Part, Span, cut, larger, raised, view
 from tests.groups.model.messages import Position, Record
 from tests.groups.model.rules import Rules
 
@@ -70,8 +70,7 @@ class Topic:
         """Make the group, at the history's start or end."""
         spans = [Span(self.open, self.end)]
         if earliest:
-            raised = [replace(span, low=max(span.low, self.low[span.log])) for span in self.history]
-            spans = [span for span in raised if span.high is None or span.low < span.high]
+            spans = raised(self.history, self.low)
         self.group = Group(number, [Part(list(spans)) for _ in range(PARTS if keyed else 1)])
         return self.group
 
@@ -170,11 +169,11 @@ class Topic:
         mine, its = self.group, other.group
         if mine is not None:
             for part in mine.parts:
-                rest = view(foreign, ours if rules["watermark"] else {})
+                rest = view(raised(foreign, other.low), ours if rules["watermark"] else {})
                 part.spans = [*cut(part.spans, self.open, self.end), *rest, tail]
         if its is not None:
             for part in its.parts:
-                rest = view(own, theirs if rules["watermark"] else {})
+                rest = view(raised(own, self.low), theirs if rules["watermark"] else {})
                 part.spans = [*cut(part.spans, other.open, other.end), *rest, tail]
         self.history = [*own, *view(foreign, ours), tail]
         self.logs |= other.logs

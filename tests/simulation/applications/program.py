@@ -16,7 +16,8 @@ from pubsub.client.core.subscription import DROPPED, PURGED
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
 from tests.simulation.deleting import note_told
-from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading, lost_range
+from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.purged import lost_range
 from tests.simulation.retrying import Retries
 from tests.simulation.world import World
 
