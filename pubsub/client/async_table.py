@@ -22,5 +22,5 @@ class AsyncTable(Table):
         return await asyncio.to_thread(Table.wait_for, self, key, timeout)
 
     async def sync(self, timeout: float | None = None) -> None:  # type: ignore[override]
-        """Wait until the table has every message whose put was answered before; errors as `Table.sync`."""
+        """Wait until the table has every message with an earlier answer to its put; errors as `Table.sync`."""
         await asyncio.to_thread(Table.sync, self, timeout)
