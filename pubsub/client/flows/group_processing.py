@@ -19,9 +19,10 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.core.changes import Change
 from pubsub.client.core.group_hands import CLAIMED, LOST, Hand
-from pubsub.client.core.group_member import Ended, GroupCall, GroupMember
+from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_queue import Entry
 from pubsub.client.core.group_request import dead_reason
+from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.errors import ClaimLost

@@ -108,9 +108,7 @@ BREAKAGES = [
 
 
 @pytest.mark.parametrize(("breakage", "chosen"), BREAKAGES, ids=[one.__name__ for one, _ in BREAKAGES])
-def test_each_rule_left_out_is_noticed(
-    breakage: Any, chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_rule_left_out_is_noticed(breakage: Any, chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     breakage(monkeypatch)
     for seed in range(200):
         try:
