@@ -137,7 +137,7 @@ class ServerCore:
         self.reads = Reads(state, self.sole_owner, self.admission, self.replays)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
-        self.reports = Reports(state, self.proxies, self.stores, self.moves)
+        self.reports = Reports(state, self.proxies, self.stores, self.moves, self.group_memory)
         self.intercept: Callable[[Origin, Message, float], bool] = _nobody
         """Handles a message for a member of a pair; returns False if the message is not of that kind."""
         self.deposed: Callable[[int], None] = _nothing

@@ -34,6 +34,7 @@ class Poll:
     Attributes:
         named: what it goes on with: its records are not sent again.
         since, expires: monotonic seconds.
+        waited: True: it was looked at before. It gets offers and no claims, since its process may have ended (GR27).
         changed: True: something that it named is no longer the member's, so it is answered at once.
     """
 
@@ -42,6 +43,7 @@ class Poll:
     named: Ranges
     since: float
     expires: float
+    waited: bool = False
     changed: bool = False
 
 

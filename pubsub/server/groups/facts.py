@@ -13,6 +13,9 @@ from pubsub.server.topic.group import WAITING, Group, Key
 RANGES_MAX: Final = 20
 """Most ranges of one member in an answer."""
 
+NAMES_MAX: Final = 20
+"""Most members that are named as in doubt."""
+
 _KINDS: Final = ("dead", "doubt", "waiting")
 
 
@@ -40,6 +43,7 @@ def group_facts(desk: Desk, state: State) -> dict[str, Any]:
         "claimed": sum(counts.values()),
         "in_doubt": sum(counts[key] for key in silent),
         "in_doubt_members": len(silent),
+        "in_doubt_names": silent[:NAMES_MAX],
         "in_doubt_seconds": max((round(activity.silence(key, desk.now), 3) for key in silent), default=None),
         "delayed": sum(high - low for _, _, low, high, _ in group.facts.delayed(desk.stamp)),
         "dead_letters": group.dead,

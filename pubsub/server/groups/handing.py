@@ -21,7 +21,7 @@ from pubsub.server.groups.activity import Offer, Poll, Ranges
 from pubsub.server.groups.desk import Desk
 from pubsub.server.groups.letters import bury, is_dead, is_full
 from pubsub.server.groups.walk import Run
-from pubsub.server.topic.group import Key, Lane, common
+from pubsub.server.topic.group import Group, Key, Lane, common
 
 REPAIR_SECONDS: Final = 0.5
 """Pause before another look at a batch that the other member of the store repairs."""
@@ -104,6 +104,7 @@ def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
     group, walk = desk.group, desk.walk()
     mine = desk.activity.offers.get(key)
     skip = mine.counts.get(part, 0) if mine is not None else 0
+    claim = room.claim and not skip  # Claims are the front of a part, and these records are behind an offer.
     others = _excluded(desk, key)
     waits = False
     for run in walk.front(part):
@@ -129,7 +130,7 @@ def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
             continue
         for piece in _pieces(run, others.get((part, run.log))):
             room.looked += piece.high - piece.low
-            if room.full or not _give(desk, key, piece, fact.losses > 0, room):
+            if room.full or not _give(desk, key, piece, room, claim=claim, suspect=fact.losses > 0):
                 waits = True
                 break
         if waits:
@@ -167,7 +168,7 @@ def _pieces(run: Run, excluded: IntervalSet | None) -> Iterator[Run]:
         yield run._replace(low=place, begin=begin)
 
 
-def _give(desk: Desk, key: Key, run: Run, suspect: bool, room: Room) -> bool:
+def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: bool) -> bool:
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
         return not desk.group.keyed  # It is offered alone, to somebody who has nothing else to do.
@@ -179,7 +180,7 @@ def _give(desk: Desk, key: Key, run: Run, suspect: bool, room: Room) -> bool:
         size = run.size()
     if room.given and size > room.size - room.given_bytes:
         return False
-    at_once = run.batch is None or (room.claim and not suspect)  # Lost records have no effect.
+    at_once = run.batch is None or (claim and not suspect)  # Lost records have no effect.
     joins = _claim(desk, key, run) if at_once else _offer(desk, key, run)
     room.ranges -= not joins
     room.given += run.high - run.low
@@ -214,17 +215,19 @@ def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
     """Yield the parts from which a member may get something, its own first (GR16)."""
     group, activity, owners = desk.group, desk.activity, desk.activity.owners
     ready = list(activity.ready) if activity.ready is not None else list(group.parts)
-    held = {part for part, holder in group.holders.items() if holder != key}
-    held |= {part for other, offer in activity.offers.items() if other != key for part in offer.counts}
+    held = {part: holder for part, holder in group.holders.items() if holder != key}
+    held |= {part: other for other, offer in activity.offers.items() if other != key for part in offer.counts}
     mine = [part for part in ready if owners.get(part) == key]
     free = [part for part in ready if part not in held and not _works(desk, owners.get(part))]
     yield from (part for part in mine if part not in held)
     yield from free[: max(1, len(ready) // hungry)]
-    if free or any(part in held for part in mine):
+    if free or any(_works(desk, held[part]) for part in mine if part in held):
         return  # A part that moves to it is still worked on.
     waiting: dict[Key, list[int]] = {}
     for part in ready:
-        waiting.setdefault(owners[part], []).append(part)
+        owner = held.get(part, owners.get(part))
+        if owner is not None and owner != key and _works(desk, owner):
+            waiting.setdefault(owner, []).append(part)
     richest = max(waiting, key=lambda one: len(waiting[one]), default=key)
     if len(waiting.get(richest, ())) > len(mine) + 1:
         part = next((part for part in waiting[richest] if part not in held), waiting[richest][-1])
@@ -234,12 +237,11 @@ def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
 
 
 def _works(desk: Desk, key: Key | None) -> bool:
-    """Return True if a member holds, or is offered, something, or waits."""
-    if key is None:
-        return False
-    activity = desk.activity
+    """Return True if a member is heard, and holds something, is offered something, or waits."""
+    if key is None or not desk.activity.is_heard(key, desk.now, desk.liveness):
+        return key in desk.activity.polls
     member = desk.group.members.get(key)
-    return key in activity.polls or key in activity.offers or (member is not None and bool(member.held))
+    return key in desk.activity.polls or key in desk.activity.offers or (member is not None and bool(member.held))
 
 
 # The answer
@@ -254,31 +256,35 @@ def answer(desk: Desk, key: Key, named: Ranges) -> tuple[bytes, int, int, list[t
     Returns:
         The body, the number of records, their checksum, and the batches found damaged.
     """
-    lines: list[Holding] = []
-    builder, damaged = RecordsBuilder(), list[tuple[int, int]]()
-    pieces = sorted(desk.group.members[key].pieces(), key=lambda piece: desk.group.place(*piece[1:3]))
-    for part, log, low, high in pieces:
+    builder, damaged, lines = RecordsBuilder(), list[tuple[int, int]](), list[Holding]()
+    for part, log, low, high in _in_order(desk.group, key):
         place = low
         for run in _unnamed(desk, part, log, _split(named.get((part, log)), low, high)):
             if run.batch is not None:
                 _add(builder, run)
                 continue
-            lines += _lines(desk, HELD, part, log, place, run.low)
+            _tell(desk, lines, HELD, part, log, place, run.low)
             lines.append(Holding(LOST, desk.group.shown(part, log, run.low, run.high), reason=run.reason))
             damaged += [run.damaged] if run.damaged is not None else []
             place = run.high
-        lines += _lines(desk, HELD, part, log, place, high)
-    offered: Ranges = {}
+        _tell(desk, lines, HELD, part, log, place, high)
     for run in _offered(desk, key):
-        offered.setdefault((run.part, run.log), IntervalSet()).add(run.begin, run.high)
+        _tell(desk, lines, OFFERED, run.part, run.log, run.begin, run.high)
         for a, b, is_named in _split(named.get((run.part, run.log)), run.low, run.high):
             if not is_named:
                 _add(builder, run._replace(low=a, high=b))
-    for (part, log), mine in offered.items():
-        for low, high in mine:
-            lines += _lines(desk, OFFERED, part, log, low, high)
     body = builder.build() if builder.records else b""
     return join_holdings(lines[:HOLDING_LINES_MAX], body), builder.records, crc32(body) if body else 0, damaged
+
+
+def _in_order(group: Group, key: Key) -> list[tuple[int, str, int, int]]:
+    """Return what a member holds as (part, log, low, high), in the order of the group."""
+    pieces = [
+        (part, log, a, b)
+        for part, log, low, high in group.members[key].pieces()
+        for a, b in group.segments(log, low, high)
+    ]
+    return sorted(pieces, key=lambda piece: group.place(*piece[1:3]))
 
 
 def _unnamed(desk: Desk, part: int, log: str, pieces: Iterator[tuple[int, int, bool]]) -> Iterator[Run]:
@@ -300,14 +306,19 @@ def _split(named: IntervalSet | None, low: int, high: int) -> Iterator[tuple[int
         yield place, high, False
 
 
-def _lines(desk: Desk, kind: str, part: int, log: str, low: int, high: int) -> list[Holding]:
-    group = desk.group
-    if low >= high:
-        return []
-    return [
-        Holding(kind, group.shown(part, log, a, b), fact.attempts, fact.doubtful)
-        for a, b, fact in group.facts.pieces(part, log, low, high)
-    ]
+def _tell(desk: Desk, lines: list[Holding], kind: str, part: int, log: str, low: int, high: int) -> None:
+    """Add lines for a range; they are in the order in which a member handles the records."""
+    for a, b, fact in desk.group.facts.pieces(part, log, low, high):
+        line = Holding(kind, desk.group.shown(part, log, a, b), fact.attempts, fact.doubtful)
+        before = lines[-1] if lines else None
+        if (
+            before is not None
+            and before._replace(range=before.range._replace(low=a, high=b)) == line
+            and before.range.high == a
+        ):
+            line = line._replace(range=before.range._replace(high=b))
+            lines.pop()
+        lines.append(line)
 
 
 def _offered(desk: Desk, key: Key) -> Iterator[Run]:

@@ -27,7 +27,7 @@ from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import Request, State
-from pubsub.server.topic.consumers import KEY, Session, group_key
+from pubsub.server.topic.consumers import KEY, Session, group_key, group_of
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
@@ -138,7 +138,10 @@ class Admission:
             return "another_client_serves_this"
         if topic is None:
             return self._new_topic()
-        return "subscribers_max" if not known and len(topic.subscriptions) >= state.settings.subscribers_max else ""
+        subscribers = len(topic.subscriptions)
+        if topic.groups:  # What waits for groups has limits of its own.
+            subscribers -= sum(1 for name in topic.subscriptions if group_of(name))
+        return "subscribers_max" if not known and subscribers >= state.settings.subscribers_max else ""
 
     def topic(self) -> str:
         """Return the rejection reason of a new topic."""

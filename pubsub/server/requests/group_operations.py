@@ -29,6 +29,7 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.consumers import Readers
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.facts import Fact
 from pubsub.server.topic.group import WAITING, Group
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -143,11 +144,16 @@ class GroupOperations:
                     continue
                 records += desk.count(part, span.log, span.low, high)
                 if not request.skip:
-                    group.facts.change(part, span.log, span.low, high, lambda fact: fact._replace(doubtful=True))
+                    group.facts.change(part, span.log, span.low, high, _doubtful)
             if request.skip:
                 desk.lanes.pass_over(part, [(log.id, 1, log.end) for log in topic.logs.values()])
+        for member in () if request.skip else group.members.values():
+            for part, log_id, low, high in list(member.pieces()):
+                group.facts.change(part, log_id, low, high, _doubtful)
         for row in list(group.copies.values()):
-            if row.state == WAITING and request.skip:
+            if not request.skip:
+                group.facts.change(row.part, row.log, row.offset, row.offset + 1, _doubtful)
+            elif row.state == WAITING:
                 desk.lanes.drop_copy(row.log, row.offset)
             records += row.state == WAITING
         group.set(suspended=False)
@@ -204,3 +210,7 @@ class GroupOperations:
             assert group is not None
             facts = dead_of(group, request.after, most)
         self._done(origin, topic, 0, json.dumps(facts, separators=(",", ":")).encode("ascii"))
+
+
+def _doubtful(fact: Fact) -> Fact:
+    return fact._replace(doubtful=True)

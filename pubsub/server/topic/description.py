@@ -67,7 +67,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
     "order": _BETWEEN_STORES,
     "purged": _BETWEEN_STORES,
-    "groups": _EVERYWHERE,
+    "groups": _BETWEEN_STORES,
     "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,

@@ -141,7 +141,9 @@ class Topic:
             rest = spans_of.cut(subscription.cursor.backlog, old.id, old.end)
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
-        for group in self.groups.values():
+        for group in self.groups.values() if self.groups else ():
+            if end is not None and group.row.on:  # A restored copy does not know what was claimed since.
+                group.set(suspended=True)
             group.set(order=(*spans_of.cut(group.row.order, old.id, old.end), tail))
         self.logs[log.id] = self.open = log
         self.begin_order("")  # The closed log may continue at another server.
