@@ -139,6 +139,13 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             self.waits.end_call(self.member, call)
             self.send_held()
 
+    def stop(self) -> None:
+        """Begin no further record in this call, which then ends with its handlers."""
+        with self.session.lock:
+            if self._call_of is not None:
+                self._call_of.left = 0
+                self.session.wake()
+
     def ready(self) -> bool:
         """Return True if a record can begin now. Takes no lock and changes nothing."""
         call = self._call_of
