@@ -69,7 +69,7 @@ class SimulatedMessenger:
             self.node.wake(self.node.world.now)
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
-        return done()
+        return self.node.block(done, deadline)
 
     def close(self) -> None:
         pass
@@ -304,7 +304,12 @@ class ClientNode(Process):
         """Check that its memory equals the state that its next start would load; between two turns of the session."""
         self.found += client_memory.check(self, counters=not self._bare)
 
-    def turn(self) -> None:
+    def block(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Wait on the process's only thread; a client that waits for nothing within a step does not wait."""
+        return done()
+
+    def drive(self) -> None:
+        """Take what has arrived, and do what is due."""
         now, messenger, session = self.host.monotonic(), self.messenger, self.session
         batch, self.inbox = self.inbox, []
         for key, *frames in batch:
@@ -316,6 +321,10 @@ class ClientNode(Process):
         due = session.deadline()
         if due is not None and due <= now:
             session.tick(now)
+
+    def turn(self) -> None:
+        self.drive()
+        now = self.host.monotonic()
         for call in list(self._calls):
             wait = call.wait
             if call in self._calls and wait is not None and (wait.done() or now >= wait.deadline):

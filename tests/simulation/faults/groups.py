@@ -1,0 +1,81 @@
+"""Faults of members of consumer groups: their processes, directories and links."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.simulation.cast import Cast
+from tests.simulation.faults.kinds import Fault
+from tests.simulation.grouping.worker import CLAIMED, COMMITTED, IN_HANDLER, Worker
+from tests.simulation.supervisor import Supervisor
+
+
+class Groups:
+    """The faults of the members of one run."""
+
+    def __init__(self, cast: Cast, supervisor: Supervisor) -> None:
+        self.cast, self.supervisor = cast, supervisor
+        self.world, self.random = cast.world, cast.random
+
+    def faults(self) -> dict[str, Fault]:
+        """By name."""
+        return {
+            "member killed in handler": partial(self.killed, IN_HANDLER),
+            "member killed between claim and commit": partial(self.killed, CLAIMED),
+            "member killed between commit and done": partial(self.killed, COMMITTED),
+            "member power cut": self.power_cut,
+            "member directory lost": self.directory_lost,
+            "member paused": self.paused,
+            "member closed": self.closed,
+            "member cut off": self.cut_off,
+            "work late": self.work_late,
+        }
+
+    def _any(self) -> Worker:
+        return self.random.choice(self.cast.workers)
+
+    def killed(self, place: str) -> None:
+        """A member is killed at the next record that comes to this place."""
+        self._any().kill_at = place
+
+    def power_cut(self) -> None:
+        """A member's host loses power."""
+        worker = self._any()
+        worker.lose_power()
+        self.supervisor.restart(worker)
+
+    def directory_lost(self) -> None:
+        """A member's disk is lost, and it begins anew."""
+        worker = self._any()
+        if worker.blocked or not worker.life or not hasattr(worker, "session"):
+            return
+        worker.end("killed")
+        self.world.note(f"{worker.name} loses its directory")
+        worker.lose_directory()
+        self.supervisor.restart(worker)
+
+    def paused(self) -> None:
+        """A member is paused, mostly for longer than its liveness."""
+        self._any().pause(self.world.fate.member_liveness * self.random.choice((0.5, 1.5, 3.0)))
+
+    def closed(self) -> None:
+        """A member ends in good order."""
+        worker = self._any()
+        if not worker.blocked and Worker.blocked_one is None:
+            worker.close()
+            self.supervisor.restart(worker)
+
+    def cut_off(self) -> None:
+        """A member is not heard for a while, but works on, and hears the service in some cases."""
+        worker, seconds = self._any(), self.world.fate.member_liveness * self.random.choice((0.5, 2.0))
+        for proxy in self.cast.proxies:
+            self.world.network.cut(worker.name, proxy.name, seconds)
+            if self.random.random() < 0.5:
+                self.world.network.cut(proxy.name, worker.name, seconds)
+
+    def work_late(self) -> None:
+        """For a while the messages of a member, or their answers, are late."""
+        worker, seconds = self._any(), 1.0 + 2.0 * self.random.random()
+        for proxy in self.cast.proxies:
+            ways = ((worker.name, proxy.name), (proxy.name, worker.name))
+            self.world.network.clog(*self.random.choice(ways), seconds, self.random.choice((0.1, 1.0)))
