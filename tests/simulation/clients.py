@@ -57,6 +57,8 @@ class SimulatedMessenger:
 
     def flush(self) -> None:
         for peer, head, rest in self.core.take():
+            if self.node.is_unwinding:
+                continue
             frames = (bytes(head), *(bytes(part) for part in rest))
             self.node.world.network.to_router(self._peers[peer], frames)
 
@@ -303,6 +305,11 @@ class ClientNode(Process):
     def compare(self) -> None:
         """Check that its memory equals the state that its next start would load; between two turns of the session."""
         self.found += client_memory.check(self, counters=not self._bare)
+
+    @property
+    def is_unwinding(self) -> bool:
+        """Whether its process was killed within this step, so that nothing of it reaches anybody."""
+        return False
 
     def block(self, done: Callable[[], bool], deadline: float) -> bool:
         """Wait on the process's only thread; a client that waits for nothing within a step does not wait."""

@@ -224,7 +224,9 @@ def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
         return  # A part that moves to it is still worked on.
     waiting: dict[Key, list[int]] = {}
     for part in ready:
-        waiting.setdefault(owners[part], []).append(part)
+        owner = owners.get(part)  # A start forgets the owners, but not who holds a part.
+        if owner is not None:
+            waiting.setdefault(owner, []).append(part)
     richest = max(waiting, key=lambda one: len(waiting[one]), default=key)
     if len(waiting.get(richest, ())) > len(mine) + 1:
         part = next((part for part in waiting[richest] if part not in held), waiting[richest][-1])

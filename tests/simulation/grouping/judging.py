@@ -98,6 +98,8 @@ class Audit:
                 self.history.violate(line)
         for crew in self.crews.all:
             self._judge(crew)
+        for worker in self.workers:
+            worker.bury()
         self.history.counters.update(self.crews.counters)
 
     def _judge(self, crew: Crew) -> None:
@@ -113,6 +115,8 @@ class Audit:
             if put is None or put.topic != crew.plan.topic:
                 wrong.append(f"{name}: {body} was never put there")
             if crew.ended:
+                continue
+            if crew.cut_gets and any(effect.store == "get" for effect in mine):
                 continue
             if sum(not effect.doubtful for effect in mine) > 1:
                 wrong.append(f"{name}: {body} has {len(mine)} effects, untold: {mine}")

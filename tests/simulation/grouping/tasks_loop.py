@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -48,6 +49,13 @@ class SimulatedTask:
             self._waits_for.cancel()
         return True
 
+    def close(self) -> None:
+        """End its coroutine."""
+        if not self._done:
+            self._done = True
+            with contextlib.suppress(BaseException):
+                self._coroutine.close()
+
     def _step(self, future: Any = None) -> None:
         if self._done:
             return
@@ -88,6 +96,7 @@ class TaskLoop(asyncio.AbstractEventLoop):
     def __init__(self, alive: Callable[[], bool]) -> None:
         self._alive = alive
         self._ready: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._tasks: list[SimulatedTask] = []
         self.running = False
 
     def get_debug(self) -> bool:
@@ -106,7 +115,19 @@ class TaskLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:  # type: ignore[override]
-        return SimulatedTask(self, coroutine)
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks.append(SimulatedTask(self, coroutine))
+        return self._tasks[-1]
+
+    def close(self) -> None:
+        """End what a dead process has left, none of which reaches its disk any more."""
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for task in self._tasks[::-1]:
+                task.close()
+        finally:
+            asyncio._set_running_loop(before)
 
     def call_soon(self, callback: Callable[..., Any], *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
         self._ready.append((callback, arguments))

@@ -72,13 +72,13 @@ class Worker(ClientNode):
         self.on_start = self._started
         self._waits: list[tuple[Wait, asyncio.Future[bool]]] = []
         self._sleeps: list[tuple[float, asyncio.Future[None]]] = []
-        self._graves: list[Any] = []
+        self._graves: list[TaskLoop] = []
         self.tasks = TaskLoop(lambda: True)
 
     # Its process
 
     def begin(self) -> None:
-        self._graves.append((self.tasks, self._waits, self._sleeps))  # Nothing of a dead process may run at its end.
+        self._graves.append(self.tasks)  # Nothing of a dead process may run before the end.
         epoch = self.host.disk.epoch
         self.tasks = TaskLoop(lambda: self.host.disk.epoch == epoch)
         self._waits, self._sleeps, self.kill_at = [], [], ""
@@ -95,6 +95,21 @@ class Worker(ClientNode):
             membership.joined = member is not None and member.number > 0
             membership.calling, membership.empty = False, 0
             self.later(self.world.random.random() * 0.2, partial(self._step, membership))
+
+    @property
+    def is_unwinding(self) -> bool:
+        return self.host.disk.epoch != self._epoch
+
+    def lose_power(self) -> None:
+        """Its host is off: a message that `get` returned lately may come again."""
+        for membership in self.memberships:
+            membership.crew.cut_gets |= membership.plan.gets
+        super().lose_power()
+
+    def bury(self) -> None:
+        """End what all its lives have left."""
+        for loop in (*self._graves, self.tasks):
+            loop.close()
 
     def act(self, action: Callable[[], None]) -> None:
         if self.blocked:
