@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from zlib import crc32
 
 from pubsub.protocol import Outcome, Records, Status, Subscribe
-from pubsub.protocol.group_bodies import HELD, LOST, OFFERED, Holding, Range, Say, split_holdings
+from pubsub.protocol.group_bodies import HELD, LOST, NOTHING, OFFERED, Holding, Range, Say, split_holdings
 from pubsub.protocol.groups import Describe, Group, Work
 from tests.server.stage import Stage, put
 
@@ -77,17 +78,17 @@ class Worker:
         self.subscription = answer.number
         return answer
 
-    def message(self, say: Say = Say(), **fields: Any) -> Work:
+    def message(self, say: Say = NOTHING, **fields: Any) -> Work:
         self.number = max(self.number + 1, int(self.stage.now * 1000))
         subscription = fields.pop("subscription", self.subscription)
         number = fields.pop("number", self.number)
         return Work(self.client, TOPIC, self.group, subscription, number, self.store, self.opening, say=say, **fields)
 
-    def send(self, say: Say = Say(), **fields: Any) -> int:
+    def send(self, say: Say = NOTHING, **fields: Any) -> int:
         """Send a WORK without waiting; returns its callback."""
         return self.stage.say(self.message(say, **fields), origin=self.client.encode())
 
-    def status(self, say: Say = Say(), **fields: Any) -> Status:
+    def status(self, say: Say = NOTHING, **fields: Any) -> Status:
         return self.stage.ask(self.message(say, **fields), origin=self.client.encode())
 
     def work(self, want: int = 0, *, claim: bool = True, **fields: Any) -> Given:
@@ -115,8 +116,6 @@ def log_of(stage: Stage) -> str:
 
 
 def facts(stage: Stage, what: str = "groups", name: str = GROUP, **fields: Any) -> Any:
-    import json  # noqa: PLC0415
-
     answer = stage.ask(Describe("ops", TOPIC, what, name, **fields))
     assert answer.outcome is Outcome.SUCCESS, answer
     found = json.loads(answer.body)
