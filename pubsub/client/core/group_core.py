@@ -199,6 +199,8 @@ class GroupCore(PatternCore):
         )
 
         def then() -> None:
+            if status.number != member.number:
+                self._drop_flight(member)
             member.joined(status.number, log, values, ask.wish)
             member.answered_at = now
             ask.done = True
@@ -294,6 +296,7 @@ class GroupCore(PatternCore):
         member.sent = None
         member.losses.append(DataLoss(member.topic, "-1", "-1", NO_LOG))
         member.holdings.lose_all()
+        member.remaking = True
         self.ask_group(member, True, member.wish._replace(start=LATEST), float("inf"))
 
     def _worked_later(self, member: GroupMember, status: Status, now: float, trouble: str = "") -> None:
@@ -305,6 +308,7 @@ class GroupCore(PatternCore):
         if status.outcome is Outcome.UNKNOWN:
             member.unknown += 1
             if member.unknown >= UNKNOWN_MAX * self.settings.proxies and member.ask is None:
+                member.remaking = True
                 self.ask_group(member, True, member.wish, float("inf"))
 
     @staticmethod
@@ -345,7 +349,8 @@ class GroupCore(PatternCore):
             return
         if ask.done or now >= ask.until:
             member.ask = None
-            if ask.done and ask.until == float("inf") and ask.failure is not None:
+            if ask.done and member.remaking and ask.failure is not None:
+                member.remaking = False
                 member.deny(ask.failure)
             return
         if ask.deadline is not None and now < ask.deadline:

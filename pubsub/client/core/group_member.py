@@ -32,7 +32,7 @@ from pubsub.client.core.group_pace import Pace
 from pubsub.client.core.group_places import Lane, Places
 from pubsub.client.core.group_queue import Entry
 from pubsub.client.core.group_request import Ask, Wish
-from pubsub.client.core.retries import Retries
+from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 from pubsub.errors import DataLoss, PubsubError
 from pubsub.protocol import Position, Records
 from pubsub.protocol.group_bodies import (
@@ -64,6 +64,9 @@ IDLE_SECONDS: Final = 0.1
 
 WAIT_SECONDS: Final = 10.0
 """Longest time for which the server may hold a message."""
+
+SLOW_FACTOR: Final = 3.0
+"""Times of the usual time of an answer after which a message goes out again."""
 
 TELL_MAX: Final = WORK_LINES_MAX // 4
 """Most ranges done, and most ended attempts, in one message. The others are in the next one."""
@@ -102,14 +105,14 @@ class Sent:
     Attributes:
         parked: True if the server may hold it.
         deadline: time at which it goes out again.
-        at: time at which it went out last.
+        began: time at which it went out first.
         ended: the ended attempts that it tells.
     """
 
     work: Work
     parked: bool
     deadline: float
-    at: float
+    began: float
     ended: dict[Position, Ended]
     tokens: list[int] = field(default_factory=list)
 
@@ -156,6 +159,7 @@ class GroupMember:
         begun: number of the attempt by position, of attempts that are on the disk.
         ready: True if a call may begin a record now, for readers without the lock.
         losses: losses of the whole group that the application has not learned of.
+        remaking: True while the group is made anew, because no holder knows it any more.
     """
 
     def __init__(self, member: int, client: str, topic: str, name: str, store: str, retries: Retries) -> None:
@@ -176,13 +180,15 @@ class GroupMember:
         self.left = True
         self.begun: dict[Position, int] = {}
         self.ended: dict[Position, Ended] = {}
-        self.ready = False
+        self.ready = self.remaking = False
         self.losses: list[DataLoss] = []
         self._rows = Places()
         self._stale_lanes: dict[Lane, None] = {}
         self._told: list[Position] = []
         self._ahead: dict[Position, int] = {}
         """Attempts that were counted with the end of another record, and have not begun."""
+        self._answer_seconds = 0.0
+        """Time that the answers to messages take which the server does not hold."""
         self._poll_at = self._sign_at = self._took_at = float("-inf")
         self._last: Work | None = None
         self._shown = Say()
@@ -213,7 +219,7 @@ class GroupMember:
     def joined(self, number: int, log: str, values: GroupValues, wish: Wish) -> None:
         """Accept a durable answer to a request that makes or joins the group."""
         self.failure, self.unknown, self.stop, self.log, self.avoid = None, 0, "", log or self.log, ""
-        self.wish = wish
+        self.wish, self.remaking = wish, False
         if number == self.number and values.parts == self.values.parts and self.life != ENDED:
             self.values = values
             return
@@ -243,7 +249,10 @@ class GroupMember:
         self.life = LIFE[self.life, CALLED]
         if not self.calls:
             self.retries.renew(self.retries.proxy)
-            self._began_at = self.asked_at = now
+            self._began_at = now
+            self.stop, self._poll_at = "", float("-inf")  # The service may hand out again by now.
+            if self.answered_at >= self.asked_at:
+                self.asked_at = now
         self.calls.append(call)
         self.look()
 
@@ -494,10 +503,10 @@ class GroupMember:
             epoch: the first number of the session.
         """
         sent = self.sent
-        if self.failure is not None or not self.number or self.life in {LEFT, ENDED}:
+        if self.failure is not None or not self.number or self.remaking or self.life in {LEFT, ENDED}:
             return None
         if sent is not None and now >= sent.deadline:
-            sent.deadline, sent.at, self.sent_at = self._deadline(now, sent.work), now, now
+            sent.deadline, self.sent_at = self._deadline(now, sent.work), now
             sent.work.log, sent.work.avoid = self.log, self.avoid
             return sent.work
         if not (self._is_due(now) if sent is None else sent.parked and self._has_news(now)):
@@ -533,7 +542,9 @@ class GroupMember:
         return [] if self.sent is None else self.sent.tokens
 
     def _deadline(self, now: float, work: Work) -> float:
-        return now + work.wait_ms / 1000 + self.retries.patience
+        """Return the time at which a message goes out again. A slow service has time for its answer."""
+        patience = max(self.retries.patience, min(SLOW_FACTOR * self._answer_seconds, TRY_SECONDS_MAX))
+        return now + work.wait_ms / 1000 + patience
 
     def sign_of_life(self, now: float) -> Work | None:
         """Return the last message again, for a time in which nothing else may change; None: it is not due.
@@ -564,6 +575,8 @@ class GroupMember:
         """Take account of the answer to the last message. The caller has checked that it is the last one."""
         sent, self.sent = self.sent, None
         assert sent is not None
+        if not sent.parked:
+            self._answer_seconds = max(now - sent.began, 0.7 * self._answer_seconds)
         self.holdings.answered(work.say, lines, records)
         for place, ended in sent.ended.items():
             if self.ended.get(place) is ended:
@@ -620,7 +633,7 @@ class GroupMember:
 
     def deadline(self) -> float:
         """Return the next time at which `tick` or `next_work` has work; infinity: none is known."""
-        if self.failure is not None or self.life in {LEFT, ENDED} or not self.number:
+        if self.failure is not None or self.remaking or self.life in {LEFT, ENDED} or not self.number:
             return float("inf")
         times = [self._back_at()]
         if self.sent is not None:

@@ -134,7 +134,7 @@ class Process:
     # The application
 
     def open_call(self, *, workers: int, before: bool) -> None:
-        if self.call is None and not self.member.stopped or self.member.life == "left":
+        if (self.call is None and not self.member.stopped) or self.member.life == "left":
             opening = self.member.opening()
             if opening:
                 self.disk.commit(opening)
