@@ -252,7 +252,7 @@ def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
 
 
 def _members(core: Any, fresh: Any) -> Iterator[str]:
-    """Members of consumer groups: what they hold is in the store, under a number that is not above the one in memory."""
+    """Members of consumer groups: what they hold is in the store, and no number there is above the one in memory."""
     for topic in core.state.topics.values():
         loaded = fresh.state.topics.get(topic.name)
         for name, group in topic.groups.items():
@@ -260,7 +260,7 @@ def _members(core: Any, fresh: Any) -> Iterator[str]:
             for key in sorted(group.members.keys() | stored.keys()):
                 ours, theirs = (list(some[key].pieces()) if key in some else [] for some in (group.members, stored))
                 if ours != theirs:
-                    yield f"{topic.name}: {key} of group {name} holds {ours!r:.150} in memory, {theirs!r:.150} in the store"
+                    yield f"{topic.name}: {key} of {name} holds {ours!r:.150} in memory, {theirs!r:.150} in the store"
                 if key in stored and (key not in group.members or stored[key].number > group.members[key].number):
                     yield f"{topic.name}: {key} of group {name} has number {stored[key].number} in the store"
 

@@ -61,9 +61,31 @@ class Groups:
     def closed(self) -> None:
         """A member ends in good order."""
         worker = self._any()
-        if not worker.blocked and Worker.blocked_one is None:
+        if worker.alive and not worker.paused and not worker.blocked and Worker.blocked_one is None:
+            well = self._is_well()
             worker.close()
+            if well and worker.closed and self._is_well():
+                self._check_closed(worker)
             self.supervisor.restart(worker)
+
+    def _is_well(self) -> bool:
+        """Whether all processes run and hear each other, and each topic is whole."""
+        fate, network = self.world.fate, self.world.network
+        reached = not (fate.loss or fate.late or network.cuts or network.slow)
+        nodes = (*self.cast.voters, *self.cast.processes())
+        return reached and not fate.divided and all(node.alive and not node.paused for node in nodes)
+
+    def _check_closed(self, worker: Worker) -> None:
+        for server in self.cast.servers:
+            for crew in self.cast.crews.all:
+                topic = server.core.state.topics.get(crew.plan.topic)
+                group = topic.groups.get(crew.plan.name) if topic else None
+                member = group.members.get((worker.client, worker.store_id)) if group else None
+                if member is not None and member.held:
+                    found = list(member.pieces())
+                    self.cast.history.violate(
+                        f"{worker.name} was closed in order, and holds {found!r:.100} of {crew.plan.name}"
+                    )
 
     def cut_off(self) -> None:
         """A member is not heard for a while, but works on, and hears the service in some cases."""

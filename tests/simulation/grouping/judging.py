@@ -1,14 +1,14 @@
 """The judgement on consumer groups: an auditor compares the tables of all members.
 
-    1   of several effects of one message all but one have the mark doubtful; without a release, an operator's or the
-        policy's, there is neither a second effect nor a mark
-    2   each message put after the group was made has an effect once all members are back, and the operator has released
-        what lost directories had claimed and redriven the dead letters
-    3   keyed: the messages of a publisher, or of its key, have their effects in their order, but after a dead letter,
-        a release, or a store that was put back
-    4   no record that was told as done is begun again (`record`)
-    5   with claim before, a first attempt without a mark is the first one of all (`worker`)
-    6   at the end nothing is claimed, nothing waits, and no dead letter is left
+1   of several effects of one message all but one have the mark doubtful; without a release, an operator's or the
+    policy's, there is neither a second effect nor a mark
+2   each message put after the group was made has an effect once all members are back, and the operator has released
+    what lost directories had claimed and redriven the dead letters
+3   keyed: the messages of a publisher, or of its key, have their effects in their order, but after a dead letter,
+    a release, or a store that was put back
+4   no record that was told as done is begun again (`record`)
+5   with claim before, a first attempt without a mark is the first one of all (`worker`)
+6   at the end nothing is claimed, nothing waits, and no dead letter is left
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pubsub.protocol.group_bodies import REDELIVER
-from pubsub.protocol.names import EARLIEST
+from tests.simulation.grouping.plan import is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
 from tests.simulation.history import ACKED, Put
 
@@ -67,7 +67,7 @@ class Audit:
                     return f"has {group.dead} dead letters"
         if crew.resumed:
             return ""
-        known = {effect.body for effect in self.effects(crew)}
+        known = {effect.body for effect in self.effects(crew)} | (crew.failed if crew.plan.poison else set())
         missing = sorted(put.body for put in self.expected(crew) if put.body not in known)
         return f"misses {missing[:SHOWN_MAX]} of {len(missing)}" if len(missing) > crew.lost_gets else ""
 
@@ -76,10 +76,10 @@ class Audit:
         made = crew.made
         if made is None:
             return
-        since = 0.0 if crew.plan.wish.start == EARLIEST and False else made
         for put in self.history.puts.values():
-            if put.topic == crew.plan.topic and put.state == ACKED and put.invoked > since and not put.ttl:
-                yield put
+            if put.topic == crew.plan.topic and put.state == ACKED and put.invoked > made and not put.ttl:
+                if not is_poison(crew.plan, put.body):
+                    yield put
 
     def effects(self, crew: Crew) -> list[Effect]:
         """All effects in a group."""

@@ -52,8 +52,8 @@ class Overseer(Task):
         if group["suspended"] and (self.finishing or self._wants("resume", 0.3)):
             self._act(group, "resume")
         elif self.finishing and group["dead_letters"]:
-            self.open = "has dead letters to redrive"
-            self._act(group, "redrive")
+            self.open = "has dead letters"
+            self._act(group, "drop" if self.plan.poison else "redrive")
         elif self._chosen("redrive") and group["dead_letters"]:
             self._act(group, "redrive")
         elif self._chosen("end"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
+from zlib import crc32
 
 from pubsub.client.core.group_request import Wish
 from pubsub.protocol.group_bodies import KEYED, REDELIVER, SHARED, WAIT
@@ -41,7 +42,7 @@ class Plan:
         before: every member claims before its handler begins.
         gets: some members take without a handler.
         members: names of its members, by host.
-        poison: share of the messages that kill the process of their handler.
+        poison: share of the messages that kill the process of their handler, always.
         operated: rates of an operator's acts.
     """
 
@@ -55,6 +56,11 @@ class Plan:
     fails: float
     poison: float
     operated: dict[str, float] = field(default_factory=dict)
+
+
+def is_poison(plan: Plan, body: str) -> bool:
+    """Return True if a message kills the process of its handler."""
+    return crc32(body.encode()) % 10_000 < plan.poison * 10_000
 
 
 def grouping(fate: Fate, seed: int) -> Fate:
@@ -102,6 +108,9 @@ def _plan(fate: Fate, random: Random, number: int, hosts: list[str]) -> Plan:
         random.choice((1000, 3000)),
         random.choice((2, 5)),
     )
+    poison = random.choice((0.0, 0.0, 0.01))
+    if poison:
+        wish = wish._replace(attempts=2)  # Each attempt costs a process.
     operated = {"release": 0.3, "force": 0.15, "redrive": 0.3, "end": 0.04}
     return Plan(
         topic,
@@ -112,7 +121,7 @@ def _plan(fate: Fate, random: Random, number: int, hosts: list[str]) -> Plan:
         members=random.sample(hosts, random.randrange(2, len(hosts) + 1)) if number else hosts,
         concurrency=random.choice((1, 1, 3)),
         fails=random.choice((0.0, 0.05, 0.2)),
-        poison=random.choice((0.0, 0.0, 0.03)),
+        poison=poison,
         operated={act: rate for act, rate in operated.items() if random.random() < 0.3},
     )
 

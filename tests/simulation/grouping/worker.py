@@ -10,21 +10,28 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from zlib import crc32
 
 import apsw
 
 from pubsub.client.core.group_request import Wish
 from pubsub.client.core.message import Message
 from pubsub.client.core.outcomes import Later, Reject
-from pubsub.client.errors import GroupDiffers, GroupEnded, GroupFull, GroupSuspended
+from pubsub.client.errors import GroupEnded, GroupFull, GroupSuspended
 from pubsub.client.flows.crew import in_tasks
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.group_processing import GroupProcessing
-from pubsub.errors import DataLoss, InDoubt, NotSubscribed, PubsubError, StateCopied, StorageError, Superseded, Unavailable
+from pubsub.errors import (
+    DataLoss,
+    InDoubt,
+    NotSubscribed,
+    PubsubError,
+    StorageError,
+    Superseded,
+    Unavailable,
+)
 from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME, Killed
-from tests.simulation.grouping.plan import Plan
+from tests.simulation.grouping.plan import Plan, is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
 from tests.simulation.grouping.tasks_loop import TaskLoop
 from tests.simulation.world import Host, World
@@ -198,7 +205,9 @@ class Worker(ClientNode):
         elif plan.gets and self.name in {"g1", "g2"}:
             most, timeout = random.choice((1, 5)), random.choice((0.1, 0.5))
             membership.crew.lost_gets += 5
-            self.call(self.calls.group_gets.get_many(plan.topic, plan.name, most, timeout), partial(self._got, membership))
+            self.call(
+                self.calls.group_gets.get_many(plan.topic, plan.name, most, timeout), partial(self._got, membership)
+            )
         else:
             self.tasks.create_task(self._process(membership))
             self._run_tasks()
@@ -281,10 +290,13 @@ class Worker(ClientNode):
 
     def _maybe_killed(self, place: str) -> None:
         if self.kill_at == place and not self.world.over:
-            self.kill_at = ""
-            self.world.note(f"{self.name} is killed {place}")
-            self.host.disk.end_process()
-            raise Killed
+            self._killed(place)
+
+    def _killed(self, place: str) -> None:
+        self.kill_at = ""
+        self.world.note(f"{self.name} is killed {place}")
+        self.host.disk.end_process()
+        raise Killed
 
     async def _handle(self, membership: Membership, message: Message, transaction: Any) -> None:
         crew, plan, random = membership.crew, membership.plan, self.world.random
@@ -296,9 +308,9 @@ class Worker(ClientNode):
         self.crews.counters[f"group handlers begun{' again' if message.attempts > 1 else ''}"] += 1
         self.crews.counters["group messages with a doubt"] += message.doubtful
         self._maybe_killed(IN_HANDLER)
-        if not self.world.over and plan.poison and crc32(body.encode()) % 1000 < plan.poison * 1000:
-            self.kill_at = IN_HANDLER
-            self._maybe_killed(IN_HANDLER)
+        if is_poison(plan, body):
+            self.crews.counters["group handlers killed by a message"] += 1
+            self._killed(IN_HANDLER)
         if random.random() < 0.4:
             await self._sleep(random.choice((0.005, 0.05, 0.05, 1.0)) * random.random())
         if not self.finishing and random.random() < plan.fails:
@@ -312,12 +324,23 @@ class Worker(ClientNode):
         transaction.execute(
             "insert into effects (topic, crew, body, id, attempts, doubtful, turn, number)"
             " values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (plan.topic, plan.name, body, message.id, message.attempts, message.doubtful, self.crews.next_turn(), number),
+            (
+                plan.topic,
+                plan.name,
+                body,
+                message.id,
+                message.attempts,
+                message.doubtful,
+                self.crews.next_turn(),
+                number,
+            ),
         )
 
     # Errors
 
     def _ended(self, membership: Membership, taken: int, error: Exception | None) -> None:
+        if self.is_unwinding:
+            return
         nothing = error is None and not taken
         membership.empty = membership.empty + 1 if nothing else 0
         self._failed(membership, error)
@@ -328,7 +351,8 @@ class Worker(ClientNode):
         crew = membership.crew
         if error is None or isinstance(error, Unavailable | GroupSuspended | HandlerError | InDoubt | GroupFull):
             return
-        if isinstance(error, GroupEnded | NotSubscribed) and crew.ended:
+        if isinstance(error, GroupEnded | NotSubscribed) and (crew.ended or crew.resumed):
+            crew.ended += not crew.ended  # It was made after the copy of the store, and is another one now.
             membership.joined = False
         elif isinstance(error, Superseded) and self.directory:
             membership.joined = False
