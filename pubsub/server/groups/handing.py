@@ -104,6 +104,7 @@ def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
     group, walk = desk.group, desk.walk()
     mine = desk.activity.offers.get(key)
     skip = mine.counts.get(part, 0) if mine is not None else 0
+    claim = room.claim and not skip  # Claims are the front of a part, and these records are behind an offer.
     others = _excluded(desk, key)
     waits = False
     for run in walk.front(part):
@@ -129,7 +130,7 @@ def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
             continue
         for piece in _pieces(run, others.get((part, run.log))):
             room.looked += piece.high - piece.low
-            if room.full or not _give(desk, key, piece, fact.losses > 0, room):
+            if room.full or not _give(desk, key, piece, room, claim=claim, suspect=fact.losses > 0):
                 waits = True
                 break
         if waits:
@@ -167,7 +168,7 @@ def _pieces(run: Run, excluded: IntervalSet | None) -> Iterator[Run]:
         yield run._replace(low=place, begin=begin)
 
 
-def _give(desk: Desk, key: Key, run: Run, suspect: bool, room: Room) -> bool:
+def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: bool) -> bool:
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
         return not desk.group.keyed  # It is offered alone, to somebody who has nothing else to do.
@@ -179,7 +180,7 @@ def _give(desk: Desk, key: Key, run: Run, suspect: bool, room: Room) -> bool:
         size = run.size()
     if room.given and size > room.size - room.given_bytes:
         return False
-    at_once = run.batch is None or (room.claim and not suspect)  # Lost records have no effect.
+    at_once = run.batch is None or (claim and not suspect)  # Lost records have no effect.
     joins = _claim(desk, key, run) if at_once else _offer(desk, key, run)
     room.ranges -= not joins
     room.given += run.high - run.low
@@ -255,31 +256,23 @@ def answer(desk: Desk, key: Key, named: Ranges) -> tuple[bytes, int, int, list[t
     Returns:
         The body, the number of records, their checksum, and the batches found damaged.
     """
-    lines: list[Holding] = []
-    builder, damaged = RecordsBuilder(), list[tuple[int, int]]()
-    group = desk.group
-    held: Ranges = {}
-    offered: Ranges = {}
-    for part, log, low, high in _in_order(group, key):
+    builder, damaged, lines = RecordsBuilder(), list[tuple[int, int]](), list[Holding]()
+    for part, log, low, high in _in_order(desk.group, key):
         place = low
         for run in _unnamed(desk, part, log, _split(named.get((part, log)), low, high)):
             if run.batch is not None:
                 _add(builder, run)
                 continue
-            held.setdefault((part, log), IntervalSet()).add(place, run.low)
-            lines.append(Holding(LOST, group.shown(part, log, run.low, run.high), reason=run.reason))
+            _tell(desk, lines, HELD, part, log, place, run.low)
+            lines.append(Holding(LOST, desk.group.shown(part, log, run.low, run.high), reason=run.reason))
             damaged += [run.damaged] if run.damaged is not None else []
             place = run.high
-        held.setdefault((part, log), IntervalSet()).add(place, high)
+        _tell(desk, lines, HELD, part, log, place, high)
     for run in _offered(desk, key):
-        offered.setdefault((run.part, run.log), IntervalSet()).add(run.begin, run.high)
+        _tell(desk, lines, OFFERED, run.part, run.log, run.begin, run.high)
         for a, b, is_named in _split(named.get((run.part, run.log)), run.low, run.high):
             if not is_named:
                 _add(builder, run._replace(low=a, high=b))
-    for kind, ranges in ((HELD, held), (OFFERED, offered)):
-        for (part, log), mine in ranges.items():
-            for low, high in mine:
-                lines += _lines(desk, kind, part, log, low, high)
     body = builder.build() if builder.records else b""
     return join_holdings(lines[:HOLDING_LINES_MAX], body), builder.records, crc32(body) if body else 0, damaged
 
@@ -313,14 +306,19 @@ def _split(named: IntervalSet | None, low: int, high: int) -> Iterator[tuple[int
         yield place, high, False
 
 
-def _lines(desk: Desk, kind: str, part: int, log: str, low: int, high: int) -> list[Holding]:
-    group = desk.group
-    if low >= high:
-        return []
-    return [
-        Holding(kind, group.shown(part, log, a, b), fact.attempts, fact.doubtful)
-        for a, b, fact in group.facts.pieces(part, log, low, high)
-    ]
+def _tell(desk: Desk, lines: list[Holding], kind: str, part: int, log: str, low: int, high: int) -> None:
+    """Add lines for a range; they are in the order in which a member handles the records."""
+    for a, b, fact in desk.group.facts.pieces(part, log, low, high):
+        line = Holding(kind, desk.group.shown(part, log, a, b), fact.attempts, fact.doubtful)
+        before = lines[-1] if lines else None
+        if (
+            before is not None
+            and before._replace(range=before.range._replace(low=a, high=b)) == line
+            and before.range.high == a
+        ):
+            line = line._replace(range=before.range._replace(high=b))
+            lines.pop()
+        lines.append(line)
 
 
 def _offered(desk: Desk, key: Key) -> Iterator[Run]:
