@@ -32,6 +32,7 @@ from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.crew import check_concurrency, in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
+from pubsub.client.flows.group_serving import GroupServing, check_concurrent_group
 from pubsub.client.flows.group_waits import make_wish
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
@@ -387,6 +388,8 @@ class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
         max: int | None = None,  # noqa: A002
         part: int = 0,
         parts: int = 1,
+        group: bool = False,
+        concurrency: int = 1,
     ) -> int:
         """Serve a service as its worker; arguments, result and errors as `Client.serve`.
 
@@ -396,7 +399,12 @@ class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
         check_handler(handler, awaits=True)
         if max is not None:
             check_count("max", max)
+        check_concurrency(concurrency)
+        check_concurrent_group(group, concurrency)
         calls, session = self._calls, self._session
+        if group:
+            worker = GroupServing(calls.group_waits, service, parts, concurrency, self._run_flow)
+            return await self._serve_group(worker, handler, timeout, max, concurrency)
         serving = AsyncServing(session, calls.gets, calls.subscribing, service, part, parts)
         self._check_free(serving.topic)
         session.until(timeout)

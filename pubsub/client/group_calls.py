@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
+from math import inf
 from typing import Any, Literal
 
 from pubsub.client.client_base import ClientBase
@@ -11,8 +12,10 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.flows.crew import in_tasks, on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.group_processing import GroupProcessing, check_claim
+from pubsub.client.flows.group_serving import GroupServing
 from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
-from pubsub.errors import CallerError
+from pubsub.client.flows.serving import LOOK_SECONDS, AsyncCallHandler
+from pubsub.errors import CallerError, Unavailable
 
 Mode = Literal["shared", "keyed"]
 """Who gets a record: any member, or the member that has the part of its key."""
@@ -131,8 +134,30 @@ class AsyncGroupCalls(ClientBase, ABC):
         calls = self._calls
         member = calls.group_waits.member_of(topic, group)
         source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run_flow)
-        run: Any = self._run
+        run = self._run_flow
         return await in_tasks(calls.session, source, handler, timeout, most, concurrency, run, self._breathe)
+
+    async def _serve_group(
+        self, worker: GroupServing, handler: AsyncCallHandler, timeout: float | None, most: int | None, concurrency: int
+    ) -> int:
+        session, run = self._calls.session, self._run_flow
+        session.until(timeout)
+        await self._run(worker.begin_serving())
+        until = inf if timeout is None else session.now + timeout
+        while (left := worker.left(most)) > 0:
+            seconds = max(0.0, min(LOOK_SECONDS, until - session.now))
+            wrapped = worker.wrapped_async(handler)
+            try:
+                taken = await in_tasks(session, worker, wrapped, seconds, left, concurrency, run, self._breathe)
+            except Unavailable:
+                taken = 0
+                if session.now >= until:
+                    raise
+            if taken:
+                until = inf if timeout is None else session.now + timeout
+            elif session.now >= until:
+                break
+        return worker.served
 
     async def _run_flow(self, flow: Flow[Any]) -> Any:
         return await self._run(flow, breathes=False)

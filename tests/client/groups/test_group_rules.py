@@ -40,9 +40,8 @@ def acts_on_any_answer(patch: pytest.MonkeyPatch) -> None:
     """GR5"""
 
     def receive(self: GroupCore, token: int, status: Any, now: float) -> None:
-        flight = self._group_flights.pop(token)
-        sent = flight.member.sent
-        if sent is not None and isinstance(flight.sent, Work):
+        flight = self._group_flights.get(token)
+        if flight is not None and flight.member.sent is not None and isinstance(flight.sent, Work):
             self._worked(flight.member, flight.sent, status, flight.proxy, now)
 
     patch.setattr(GroupCore, "receive", receive)
