@@ -1,4 +1,4 @@
-"""Breakages of the rules of consumer groups at servers, by the names of the model (docs/explanation/groups.md)."""
+"""Breakages of consumer groups at servers, by the names of the model's rules (docs/explanation/groups.md)."""
 
 from __future__ import annotations
 

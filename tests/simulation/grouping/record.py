@@ -50,8 +50,8 @@ class Crew:
         effects: those of lost directories, and of `get`.
         begun: bodies that a handler has begun.
         failed: bodies whose handler has failed on purpose.
-        lost_gets: number of messages that a `get` of a killed process may have taken; cut_gets: a host lost power, so that
-            messages of `get` may come again.
+        lost_gets: number of messages that a `get` of a killed process may have taken.
+        cut_gets: a host lost power, so messages of `get` may come again.
         lost_stores: by client, the store IDs of lost directories.
     """
 

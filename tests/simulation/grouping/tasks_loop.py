@@ -1,4 +1,4 @@
-"""An event loop of one simulated process: the tasks of `AsyncClient` in virtual time, in an order that is always the same."""
+"""An event loop of one simulated process: tasks in virtual time, in an order that is always the same."""
 
 from __future__ import annotations
 
