@@ -82,10 +82,8 @@ class Groups:
                 group = topic.groups.get(crew.plan.name) if topic else None
                 member = group.members.get((worker.client, worker.store_id)) if group else None
                 if member is not None and member.held:
-                    found = list(member.pieces())
-                    self.cast.history.violate(
-                        f"{worker.name} was closed in order, and holds {found!r:.100} of {crew.plan.name}"
-                    )
+                    found = f"{list(member.pieces())!r:.100} of {crew.plan.name}"
+                    self.cast.history.violate(f"{worker.name} was closed in order, and holds {found}")
 
     def cut_off(self) -> None:
         """A member is not heard for a while, but works on, and hears the service in some cases."""

@@ -67,7 +67,7 @@ class Audit:
                     return f"has {group.dead} dead letters"
         if crew.resumed:
             return ""
-        known = {effect.body for effect in self.effects(crew)} | (crew.failed if crew.plan.poison else set())
+        known = {effect.body for effect in self.effects(crew)} | (crew.begun if crew.plan.poison else set())
         missing = sorted(put.body for put in self.expected(crew) if put.body not in known)
         return f"misses {missing[:SHOWN_MAX]} of {len(missing)}" if len(missing) > crew.lost_gets else ""
 
@@ -77,9 +77,9 @@ class Audit:
         if made is None:
             return
         for put in self.history.puts.values():
-            if put.topic == crew.plan.topic and put.state == ACKED and put.invoked > made and not put.ttl:
-                if not is_poison(crew.plan, put.body):
-                    yield put
+            asked = put.topic == crew.plan.topic and put.state == ACKED and put.invoked > made
+            if asked and not put.ttl and not is_poison(crew.plan, put.body):
+                yield put
 
     def effects(self, crew: Crew) -> list[Effect]:
         """All effects in a group."""

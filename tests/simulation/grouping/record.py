@@ -49,7 +49,6 @@ class Crew:
         made: time of the first answer after the last end.
         effects: those of lost directories, and of `get`.
         begun: bodies that a handler has begun.
-        failed: bodies whose handler has failed on purpose.
         lost_gets: number of messages that a `get` of a killed process may have taken.
         cut_gets: a host lost power, so messages of `get` may come again.
         lost_stores: by client, the store IDs of lost directories.
@@ -64,7 +63,6 @@ class Crew:
     resumed: bool = False
     effects: list[Effect] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
     lost_gets: int = 0
     cut_gets: bool = False
     lost_stores: set[tuple[str, str]] = field(default_factory=set)

@@ -232,10 +232,9 @@ class Worker(ClientNode):
 
     def _got(self, membership: Membership, result: Any, error: Exception | None) -> None:
         membership.crew.lost_gets -= 5
-        for message in result or ():
-            membership.crew.effects.append(
-                Effect(message.body.decode(), self.name, "get", message.attempts, message.doubtful, self.crews.next_turn(), message.id)
-            )  # fmt: skip
+        for one in result or ():
+            marks = one.attempts, one.doubtful, self.crews.next_turn(), one.id
+            membership.crew.effects.append(Effect(one.body.decode(), self.name, "get", *marks))
         self._ended(membership, len(result or ()), error)
 
     async def _process(self, membership: Membership) -> None:
@@ -314,7 +313,6 @@ class Worker(ClientNode):
         if random.random() < 0.4:
             await self._sleep(random.choice((0.005, 0.05, 0.05, 1.0)) * random.random())
         if not self.finishing and random.random() < plan.fails:
-            crew.failed.add(body)
             how = random.choice(("later", "reject", "error", "error"))
             if how == "later":
                 raise Later(random.choice((0.1, 1.0)))
