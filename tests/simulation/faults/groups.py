@@ -61,7 +61,7 @@ class Groups:
     def closed(self) -> None:
         """A member ends in good order."""
         worker = self._any()
-        if worker.alive and not worker.paused and not worker.blocked and Worker.blocked_one is None:
+        if worker.alive and not worker.paused and not worker.blocked and not self.cast.crews.blocked:
             well = self._is_well()
             worker.close()
             if well and worker.closed and self._is_well():

@@ -78,6 +78,7 @@ class Crews:
     Attributes:
         told: by topic, group and its number: by log and part, the offsets that were told as done, and answered.
         turn: number of effects so far.
+        blocked: a member waits with its thread blocked.
     """
 
     def __init__(self, history: History, crews: list[Crew]) -> None:
@@ -85,6 +86,7 @@ class Crews:
         self.told: dict[tuple[str, str, int], dict[tuple[str, int | None], IntervalSet]] = defaultdict(dict)
         self.turn = 0
         self.counters: Counter[str] = Counter()
+        self.blocked = False
 
     def of(self, topic: str, name: str) -> Crew:
         """The record of a group."""

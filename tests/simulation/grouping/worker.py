@@ -66,8 +66,6 @@ class Worker(ClientNode):
         stores: store IDs that it had.
     """
 
-    blocked_one: Worker | None = None
-
     def __init__(self, world: World, host: Host, proxies: tuple[str, ...], crews: Crews, plans: list[Plan]) -> None:
         super().__init__(world, host, proxies, power_safe=False)
         self.crews, self.history = crews, crews.history
@@ -156,11 +154,11 @@ class Worker(ClientNode):
 
     def block(self, done: Callable[[], bool], deadline: float) -> bool:
         """Wait on the process's only thread; meanwhile the others go on. One process at a time can be blocked."""
-        if done() or Worker.blocked_one is not None or not self.alive:
+        if done() or self.crews.blocked or not self.alive:
             return done()
         epoch, loop = self.host.disk.epoch, asyncio._get_running_loop()
         asyncio._set_running_loop(None)
-        self.blocked, Worker.blocked_one = True, self
+        self.blocked = self.crews.blocked = True
         until = self.world.now + min(BLOCK_SECONDS_MAX, max(0.0, deadline - self.host.monotonic()))
         try:
             while not done() or self.paused:
@@ -176,7 +174,7 @@ class Worker(ClientNode):
                 if self.world.now >= until:
                     break
         finally:
-            self.blocked, Worker.blocked_one = False, None
+            self.blocked = self.crews.blocked = False
             asyncio._set_running_loop(loop)
         return done()
 
