@@ -377,7 +377,7 @@ def wrong_clock(seed: int) -> Fate:
     )
 
 
-IN_SPLITS = {"home", "travel", "numbers"}
+IN_SPLITS = {"home", "travel", "numbers", "watermark"}
 """Breakages of groups that concern topics which move, or which several servers hold."""
 
 FOCUSED: dict[str, Callable[[int], Fate]] = {

@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 import pubsub.server.groups.handing
-import pubsub.server.groups.walk
 import pubsub.server.groups.words
 import pubsub.server.moves.chunks
 import pubsub.server.requests.groups
@@ -17,6 +16,7 @@ import pubsub.server.topic.facts
 from pubsub.server.groups.activity import Activity
 from pubsub.server.groups.desk import Desk
 from pubsub.server.groups.memory import Memory
+from pubsub.server.groups.walk import Walk
 from pubsub.server.requests.groups import Groups
 from pubsub.server.topic.group import Group
 from pubsub.server.topic.group_rows import MemberChanged
@@ -122,6 +122,16 @@ def _moved(stack: contextlib.ExitStack, changed: Any) -> None:
     substitute(stack, pubsub.server.moves.chunks, "member_of", lambda row: member_of(changed(row)))
 
 
+@breakage("watermark: a merge's filter is not looked at")
+def _(stack: contextlib.ExitStack) -> None:
+    first = Walk._first
+
+    def unfiltered(self: Any, span: Any, batch: Any, place: int, stop: int, watermark: Any) -> int:
+        return first(self, span, batch, place, stop, {})
+
+    substitute(stack, Walk, "_first", unfiltered)
+
+
 @breakage("part: two members may hold claims of one part")
 def _(stack: contextlib.ExitStack) -> None:
     holders = Group.holders_of
@@ -147,7 +157,7 @@ def _(stack: contextlib.ExitStack) -> None:
         for first, stop in self.lanes.take(*lane, low, high) if low < high else ():
             self.hold(key, lane, first, stop)
 
-    walk_front = pubsub.server.groups.walk.Walk.front
+    walk_front = Walk.front
 
     def behind(self: Any, part: int) -> Any:
         found = list(walk_front(self, part))
@@ -155,7 +165,7 @@ def _(stack: contextlib.ExitStack) -> None:
         yield from found[:1] if len(found) > 1 else ()
 
     substitute(stack, Desk, "_claim_front", anywhere)
-    substitute(stack, pubsub.server.groups.walk.Walk, "front", behind)
+    substitute(stack, Walk, "front", behind)
 
 
 @breakage("lost: an offer to a member that is not heard goes on")
