@@ -32,7 +32,7 @@ LAZY: Final[dict[str, str]] = {
     "keys": "pubsub.cli.keys",
     "pipeline": "pubsub.cli.pipeline",
     "proxy": "pubsub.proxy.commands",
-    "server": "pubsub.cli.server",
+    "server": "pubsub.cli.server_group",
     "service": "pubsub.services.commands",
     "status": "pubsub.cli.status",
     "top": "pubsub.cli.top",

@@ -14,39 +14,36 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from math import inf
 from threading import get_ident
 from time import monotonic, time
 from typing import Final, Unpack
 
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
+from pubsub.client.async_service_calls import AsyncServiceCalls
+from pubsub.client.async_topic_calls import AsyncTopicCalls
 from pubsub.client.awaited import Awaited
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
-from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
-from pubsub.client.core.waiting import NONE, Hold, check_hold
+from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.crew import check_concurrency, in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
-from pubsub.client.flows.group_serving import GroupServing, check_concurrent_group
-from pubsub.client.flows.group_waits import make_wish
+from pubsub.client.flows.group_waits import GroupOptions, make_wish
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
-from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
-from pubsub.client.group_calls import AsyncGroupCalls, Claim, Mode, OnLost, check_only_group
+from pubsub.client.group_calls import AsyncGroupCalls, Claim, check_only_group
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_deletion import TopicDeleted
 from pubsub.client.topic_list import TopicFacts
 from pubsub.client.topic_objects import Purged
@@ -59,7 +56,7 @@ BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
 
 
-class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
+class AsyncClient(AsyncServiceCalls, AsyncGroupCalls, AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some
@@ -181,17 +178,13 @@ class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
         fresh: bool = False,
         timeout: float | None = None,
         group: str | None = None,
-        mode: Mode | None = None,
-        parts: int | None = None,
-        on_lost: OnLost | None = None,
-        lost_seconds: float | None = None,
-        attempts: int | None = None,
+        **options: Unpack[GroupOptions],
     ) -> None:
         """Receive messages from a start on, continue the subscription, or join a group; see `Client.subscribe`."""
         begins = None if start is None else check_begin(start, time())
-        check_only_group(group, mode=mode, parts=parts, on_lost=on_lost, lost_seconds=lost_seconds, attempts=attempts)
+        check_only_group(group, options)
         if group is not None:
-            wish = make_wish(mode, parts, begins, on_lost, lost_seconds, attempts)
+            wish = make_wish(begins, options)
             await self._run(self._calls.group_waits.subscribe(topic, group, wish, timeout, fresh=fresh))
             return
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
@@ -325,11 +318,17 @@ class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
         if concurrency > 1:
             source = SideBySide(session, gets, topics, hold, concurrency)
             return await in_tasks(session, source, handler, timeout, max, concurrency, self._run, self._breathe)
+        return await self._process_topics(topics, handler, timeout, max, hold)
+
+    async def _process_topics(
+        self, topics: Sequence[str], handler: AsyncHandler, timeout: float | None, most: int, hold: Hold
+    ) -> int:
+        session, gets = self._session, self._calls.gets
         processing = Processing(session, gets)
         until = session.until(timeout, started := session.now)
         while True:
             ready = await self._run(gets.first_of(topics, started, until, hold))
-            turns = Turns(gets, topics, ready, max, hold)
+            turns = Turns(gets, topics, ready, most, hold)
             for sub, number in turns:
                 try:
                     turns.taken += await processing.batch(sub, handler, number, self._breathe, awaits=True, hold=hold)
@@ -338,92 +337,6 @@ class AsyncClient(AsyncGroupCalls, AsyncTopicCalls):
                     raise
             if turns.taken or not ready:
                 return turns.taken
-
-    async def call(
-        self,
-        service: str,
-        body: bytes,
-        *,
-        timeout: float | None = None,
-        id: str | None = None,  # noqa: A002
-        key: bytes = b"",
-        headers: Headers | None = None,
-        deadline: float | None = None,
-        parts: int = 1,
-    ) -> Reply:
-        """Call a service once, and wait for its reply; arguments, result and errors as `Client.call`.
-
-        After a cancellation the call continues, as after a time-out.
-        """
-        named = id, key, headers, deadline, parts
-        return await self._run(self._calls.calling.call(service, body, timeout, *named))
-
-    async def request(
-        self,
-        service: str,
-        body: bytes,
-        *,
-        timeout: float | None = None,
-        id: str | None = None,  # noqa: A002
-        key: bytes = b"",
-        headers: Headers | None = None,
-        deadline: float | None = None,
-        parts: int = 1,
-        transaction: Transaction | None = None,
-    ) -> str:
-        """Make a call without waiting for its reply, and return its ID; arguments and errors as `Client.request`."""
-        named = id, key, headers, deadline, parts, transaction
-        return await self._run(self._calls.calling.request(service, body, timeout, *named))
-
-    async def reply(self, id: str, *, timeout: float | None = None) -> Reply:  # noqa: A002
-        """Wait for the reply to a call; arguments, result and errors as `Client.reply`."""
-        return await self._run(self._calls.calling.reply(id, timeout))
-
-    async def serve(
-        self,
-        service: str,
-        handler: AsyncCallHandler,
-        *,
-        timeout: float | None = None,
-        max: int | None = None,  # noqa: A002
-        part: int = 0,
-        parts: int = 1,
-        group: bool = False,
-        concurrency: int = 1,
-    ) -> int:
-        """Serve a service as its worker; arguments, result and errors as `Client.serve`.
-
-        The handler is an `async def` function or a plain one, under the rules of `process`. Calls are handled one at a
-        time. A cancellation rolls the handler back, and the call comes again.
-        """
-        check_handler(handler, awaits=True)
-        if max is not None:
-            check_count("max", max)
-        check_concurrency(concurrency)
-        check_concurrent_group(group, concurrency)
-        calls, session = self._calls, self._session
-        if group:
-            worker = GroupServing(calls.group_waits, service, parts, concurrency, self._run_flow)
-            return await self._serve_group(worker, handler, timeout, max, concurrency)
-        serving = AsyncServing(session, calls.gets, calls.subscribing, service, part, parts)
-        self._check_free(serving.topic)
-        session.until(timeout)
-        await self._run(serving.begin_serving())
-        while (left := serving.left(max)) > 0:
-            if (sub := await self._run(serving.next(inf if timeout is None else session.now + timeout))) is None:
-                break
-            try:
-                await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True, hold=NONE)
-            except TryLater as later:
-                await self._run(serving.pause(later.seconds))
-            except BaseException:
-                session.recover(handled=True)
-                raise
-        return serving.served
-
-    async def withdraw(self, service: str, *, timeout: float | None = None, part: int = 0, parts: int = 1) -> None:
-        """Stop being a service's worker; arguments and errors as `Client.withdraw`."""
-        await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
     def _check_free(self, *topics: str) -> None:
         """Reject a call of a handler on its own topic, since the call would wait for the handler's return."""

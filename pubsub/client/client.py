@@ -308,12 +308,10 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
             timeout, max: as for `get_many`.
             hold: what waits behind a waiting message: "all" of its topic, those with its "key", or "none".
             concurrency: above 1, so many handlers run side by side, on threads of their own, each with its own commit.
-                Needs `hold="key"` (the messages of a key one after the other, in order) or `hold="none"` (no order).
-                After an exception no further handler begins, and the call raises it when all have ended.
-            group: take from this consumer group, as one of its members. The group counts attempts and keeps the dead
-                letters; `hold` does not matter. A part of a keyed group is in one handler at a time.
-            claim: with a group, "auto": as the handler's pace allows. "before": each message is claimed before its
-                handler begins, so no other member begins it meanwhile. For effects outside the transaction.
+                Needs `hold="key"` or `hold="none"`. An exception is raised when all running handlers have ended.
+            group: take from this consumer group, which counts attempts and keeps dead letters; `hold` does not matter.
+            claim: "before": in a group, each message is claimed before its handler begins, so no other member begins it
+                meanwhile. For effects outside the transaction.
 
         Returns:
             The number of messages taken, dead letters and those put off included; 0 if none came in time.

@@ -13,27 +13,22 @@ from pubsub.client.flows.crew import in_tasks, on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.group_processing import GroupProcessing, check_claim
 from pubsub.client.flows.group_serving import GroupServing
+from pubsub.client.flows.group_waits import GroupOptions
 from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
 from pubsub.client.flows.serving import LOOK_SECONDS, AsyncCallHandler
 from pubsub.errors import CallerError, Unavailable
-
-Mode = Literal["shared", "keyed"]
-"""Who gets a record: any member, or the member that has the part of its key."""
-
-OnLost = Literal["wait", "redeliver"]
-"""What happens to the records of a member that is not heard: they wait for it, or go to another one after a time."""
 
 Claim = Literal["auto", "before"]
 """When a record is claimed: as the handler's pace allows, or always before its handler begins."""
 
 
-def check_only_group(group: object, **values: object) -> None:
+def check_only_group(group: object, options: GroupOptions) -> None:
     """Check that values of groups are named with a group only.
 
     Raises:
         CallerError: they are not.
     """
-    named = [name for name, value in values.items() if value is not None]
+    named = [name for name, value in options.items() if value is not None]
     if group is None and named:
         raise CallerError(f"{named[0]} belongs to a consumer group: name it, too (group=…)")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -54,7 +54,7 @@ def join(
     Raises:
         CallerError: a value is not allowed, or needs a group.
     """
-    from pubsub.client.flows.group_waits import make_wish
+    from pubsub.client.flows.group_waits import GroupOptions, make_wish
     from pubsub.client.seeking import subscribe_from
     from pubsub.client.starts import parse_start_text
 
@@ -71,9 +71,7 @@ def join(
             f"--fresh drops a backlog, and that of a group belongs to all members: pubsub group end {topic} {group}"
         )
     begins = None if start is None else parse_start_text(start, time.time(), "--start")
-    wish = make_wish(
-        values["mode"], values["parts"], begins, values["on_lost"], values["lost_seconds"], values["attempts"]
-    )
+    wish = make_wish(begins, cast("GroupOptions", values))
     client._run(client._calls.group_waits.subscribe(topic, group, wish, None))
 
 

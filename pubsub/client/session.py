@@ -30,6 +30,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.session_parts import SessionParts, boot_id, check_context, check_proxies, find_keys, load_core
+from pubsub.client.signs_of_life import may_enter
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from pubsub.security.process_keys import ClientKeys
 
 _NEVER: Final = float("inf")
-LOCK_SECONDS: Final = 0.25
-"""Longest wait of the thread that drives the sockets for the lock, while the client is a member of a group."""
 _COUNTERS: Final = ("undecodable", "handler_errors", "put_off", "dead_letters", "redriven", "expired", "claims_lost")
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -101,8 +100,6 @@ class Session(Steps):
         self.clock: Clock = clock or SystemClock()
         self.released, self._next = False, _NEVER
         self._held_since: float | None = None
-        self._blocked_until: float | None = None
-        """Time of the next try to make a turn, while another thread has the lock for long."""
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
         self.counters = dict.fromkeys(_COUNTERS, 0)
         boot = boot_id() if boot is None else boot
@@ -201,12 +198,9 @@ class Session(Steps):
 
     def deadline(self) -> float | None:
         """Return the time of the next turn, as the Messenger's ticker."""
-        if self._blocked_until is not None:
-            return self._blocked_until
         if self._wire.inbox or self._wire.refusing:
             return float("-inf")
-        due = min([self._next, *[timer.deadline() for timer in self.timers]])
-        return None if due == _NEVER else due
+        return None if (due := min([self._next, *[one.deadline() for one in self.timers]])) == _NEVER else due
 
     def tick(self, now: float) -> None:
         """Make a turn on the thread that drives the sockets, as the Messenger's ticker."""
@@ -216,39 +210,14 @@ class Session(Steps):
                     timer.tick(now)
             if (now < self._next and not self._wire.inbox and not self._wire.refusing) or self.over:
                 return
-            if self.core.members and not self._may_enter(now):
-                return
-            with self.entered():
-                self.follow()
+            if not self.core.members or may_enter(self.lock, self.core, self._wire, now):
+                with self.entered():
+                    self.follow()
         except CallerError:
             pass  # The client was closed, or one of its steps interrupted, meanwhile.
         except BaseException:
             self.return_taken()
             raise
-
-    def _may_enter(self, now: float) -> bool:
-        """Return True if the lock is free. Otherwise a transaction is open for long, so only show signs of life.
-
-        A member of a group that is not heard would be given up, and a handler may write for hours. The signs repeat
-        what was said before, so they need neither the lock nor a number (docs/explanation/groups.md, GR4).
-        """
-        self._blocked_until = None
-        if self.lock.acquire(timeout=LOCK_SECONDS):
-            self.lock.release()
-            return True
-        for member in tuple(self.core.members.values()):
-            sign = member.sign_of_life(now)
-            if sign is not None:
-                self._wire.send_unanswered(member.retries.proxy, sign)
-        self._blocked_until = now + LOCK_SECONDS
-        return False
-
-    def leave(self, error: BaseException | None = None) -> None:
-        """End a step; the thread that drives the sockets may make its turn now."""
-        super().leave(error)
-        if self._blocked_until is not None and not self.held_here:
-            self._blocked_until = None
-            self._messenger.wake()
 
     @property
     def answered(self) -> bool:

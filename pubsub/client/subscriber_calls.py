@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Unpack
 
 from pubsub.client.core.message import Message
-from pubsub.client.flows.group_waits import make_wish
-from pubsub.client.group_calls import Mode, OnLost, check_only_group
+from pubsub.client.flows.group_waits import GroupOptions, make_wish
+from pubsub.client.group_calls import check_only_group
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.topic_operations import TopicOperations
@@ -27,11 +27,7 @@ class SubscriberCalls(TopicOperations, ABC):
         fresh: bool = False,
         timeout: float | None = None,
         group: str | None = None,
-        mode: Mode | None = None,
-        parts: int | None = None,
-        on_lost: OnLost | None = None,
-        lost_seconds: float | None = None,
-        attempts: int | None = None,
+        **options: Unpack[GroupOptions],
     ) -> None:
         """Receive the messages of a topic from a start on, or continue this client ID's subscription.
 
@@ -51,15 +47,11 @@ class SubscriberCalls(TopicOperations, ABC):
             fresh: drop the subscription and its backlog, and begin at `start`.
             timeout: in seconds; None: the client's. A first subscribe from a directory waits while the topic is split,
                 or no majority of the proxies is up and past its start, unless `fresh` is set.
-            group: make this consumer group of the topic, or join it: its members share the messages, and each message
-                has its effect at one of them. The values below are of the maker; a member that joins may name none.
-            mode: "shared" (the default): any member gets a message. "keyed": all messages of a key are in one part,
-                and one member has a part at a time, so the order of each key is kept.
-            parts: of a keyed group, 1 to 4,096; 256 if none is named.
-            on_lost: "wait" (the default): what a killed member had claimed waits until its state directory is back.
-                "redeliver": it goes to another member after `lost_seconds`, marked `Message.doubtful`.
-            lost_seconds: 600 if none is named.
-            attempts: after so many a message becomes a dead letter of the group; 5 if none is named.
+            group: make this consumer group, or join it: each message has its effect at one member.
+            options: values of a group that is made; a member that joins may name none.
+                mode="shared": any member gets a message; "keyed": a key is at one member at a time, in `parts` parts.
+                on_lost="wait": what a killed member had claimed waits for its state directory; "redeliver": it goes to
+                another one after `lost_seconds`, doubtful. attempts: until a message is a dead letter of the group.
 
         Raises:
             GroupDiffers: the group exists with other values.
@@ -72,12 +64,11 @@ class SubscriberCalls(TopicOperations, ABC):
             StartGone: no server holds the message at the start. The next call names another start.
         """
         begins = None if start is None else check_begin(start, time.time())
-        check_only_group(group, mode=mode, parts=parts, on_lost=on_lost, lost_seconds=lost_seconds, attempts=attempts)
+        check_only_group(group, options)
         if group is not None:
-            wish = make_wish(mode, parts, begins, on_lost, lost_seconds, attempts)
-            self._run(self._calls.group_waits.subscribe(topic, group, wish, timeout, fresh=fresh))
-            return
-        self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
+            wish = make_wish(begins, options)
+            return self._run(self._calls.group_waits.subscribe(topic, group, wish, timeout, fresh=fresh))
+        return self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
         """Move this client's subscription: receive the topic's messages again from a start, or pass over some.

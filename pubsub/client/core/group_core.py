@@ -20,7 +20,7 @@ from pubsub.client.core.subscription import NO_LOG
 from pubsub.client.errors import GroupEnded, GroupFull
 from pubsub.errors import DataLoss, DecodeError, NotAllowed, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Message, Outcome, Records, Status
-from pubsub.protocol.group_bodies import GroupValues, Range, decode_values, encode_values, split_holdings
+from pubsub.protocol.group_bodies import GroupValues, Holding, Range, decode_values, encode_values, split_holdings
 from pubsub.protocol.groups import Work
 from pubsub.protocol.names import LATEST
 
@@ -185,7 +185,7 @@ class GroupCore(PatternCore):
         else:
             ask.trouble = status.reason.replace("_", " ") or str(status.outcome)
             ask.deadline = now + ask.retries.patience
-            self._follow(member, status)
+            _follow(member, status)
 
     def _granted(self, member: GroupMember, ask: Ask, status: Status, values: GroupValues | None, now: float) -> None:
         if not ask.on:
@@ -251,10 +251,7 @@ class GroupCore(PatternCore):
 
     def _shown(self, member: GroupMember, work: Work, status: Status, proxy: int, now: float) -> None:
         try:
-            lines, raw = split_holdings(status.body)
-            if raw and crc32(raw) != status.checksum:
-                raise DecodeError("a body that does not match its checksum")
-            records = Records(raw) if raw else None
+            lines, records = read_answer(status)
         except DecodeError:
             self._worked_later(member, status, now, "an answer that is damaged")
             return
@@ -304,19 +301,12 @@ class GroupCore(PatternCore):
         assert member.sent is not None
         member.trouble = trouble or status.reason.replace("_", " ") or str(status.outcome)
         member.sent.deadline = now + member.retries.patience
-        self._follow(member, status)
+        _follow(member, status)
         if status.outcome is Outcome.UNKNOWN:
             member.unknown += 1
             if member.unknown >= UNKNOWN_MAX * self.settings.proxies and member.ask is None:
                 member.remaking = True
                 self.ask_group(member, True, member.wish, float("inf"))
-
-    @staticmethod
-    def _follow(member: GroupMember, status: Status) -> None:
-        if status.outcome is Outcome.MOVED:
-            member.log = status.log or member.log
-        elif status.outcome is Outcome.UNKNOWN:
-            member.avoid = status.log
 
     def _drop_flight(self, member: GroupMember, *, keep: bool = False) -> None:
         """Expect no answer any more. `keep`: the message itself is needed."""
@@ -404,6 +394,26 @@ def allow_again(member: GroupMember) -> None:
     """Allow a new request, for a call, after a denial or a limit."""
     if isinstance(member.failure, NotAllowed | GroupFull):
         member.failure = None
+
+
+def read_answer(status: Status) -> tuple[tuple[Holding, ...], Records | None]:
+    """Return what an answer to WORK shows, and its records.
+
+    Raises:
+        DecodeError: it is damaged.
+    """
+    lines, raw = split_holdings(status.body)
+    if raw and crc32(raw) != status.checksum:
+        raise DecodeError("a body that does not match its checksum")
+    return lines, Records(raw) if raw else None
+
+
+def _follow(member: GroupMember, status: Status) -> None:
+    """Go to the holder that an answer names, or away from the one that does not know the group."""
+    if status.outcome is Outcome.MOVED:
+        member.log = status.log or member.log
+    elif status.outcome is Outcome.UNKNOWN:
+        member.avoid = status.log
 
 
 def _values(status: Status) -> GroupValues | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pubsub.base.clock import MICROSECONDS
 from pubsub.client.arguments import check_count
 from pubsub.client.core.expired import separated
-from pubsub.client.core.group_member import GroupCall, GroupMember
+from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_places import Places
+from pubsub.client.core.group_work import GroupCall
 from pubsub.client.core.message import Batch, RunSlice
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.group_waits import GroupWaits

@@ -19,9 +19,10 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.core.changes import Change
 from pubsub.client.core.group_hands import CLAIMED, LOST, Hand
-from pubsub.client.core.group_member import Ended, GroupCall, GroupMember
+from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_queue import Entry
 from pubsub.client.core.group_request import dead_reason
+from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.errors import ClaimLost
@@ -197,14 +198,20 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         self.send_due()
 
     def abandon(self, found: GroupAttempt) -> None:
-        """Give back a record with an attempt that was not the handler's fault, and take back its count."""
+        """Give back a record with an attempt that was not the handler's fault, and take back its count.
+
+        With claim "before" the attempt counts: its handler may have done things outside (GR23).
+        """
         session = self.session
         with session.lock:
             if found.settled or found.hand.over or session.is_cut_off:
                 return
             try:
                 with session.entered():
-                    self.member.uncounted(found.hand)
+                    if self._before:
+                        self.member.return_hand(found.hand)
+                    else:
+                        self.member.uncounted(found.hand)
                     session.follow(only_send=True)
             except Interrupted:
                 return

@@ -19,8 +19,8 @@ from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.arguments import check_count
 from pubsub.client.core import calling
 from pubsub.client.core.calling import Request
-from pubsub.client.core.group_member import Ended
 from pubsub.client.core.group_request import Wish, dead_reason
+from pubsub.client.core.group_work import Ended
 from pubsub.client.core.message import Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.errors import ClaimLost

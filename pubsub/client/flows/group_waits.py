@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypedDict
 
 from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX
 from pubsub.client.arguments import check_not_of_calls, check_seconds, check_truth
 from pubsub.client.core.changes import DeadLettered
 from pubsub.client.core.group_core import GroupCore, allow_again
 from pubsub.client.core.group_life import LEFT
-from pubsub.client.core.group_member import GroupCall, GroupMember
+from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_request import Ask, Wish
+from pubsub.client.core.group_work import GroupCall
 from pubsub.client.core.subscription import DROPPED, PURGED, UNREADABLE
 from pubsub.client.errors import GroupFull, GroupSuspended
 from pubsub.client.flows.flow import Flow, Wait
@@ -34,19 +35,27 @@ def check_group(group: object) -> str:
     return check_id("group", group)  # type: ignore[arg-type]
 
 
-def make_wish(
-    mode: str | None,
-    parts: int | None,
-    start: Start | None,
-    on_lost: str | None,
-    lost_seconds: float | None,
-    attempts: int | None,
-) -> Wish:
+class GroupOptions(TypedDict, total=False):
+    """The values of a group that a call of `subscribe` may name: see there."""
+
+    mode: Literal["shared", "keyed"] | None
+    parts: int | None
+    on_lost: Literal["wait", "redeliver"] | None
+    lost_seconds: float | None
+    attempts: int | None
+
+
+def make_wish(start: Start | None, options: GroupOptions) -> Wish:
     """Return what a call of `subscribe` names of a group.
 
     Raises:
         CallerError: a value is not allowed.
     """
+    mode, parts, attempts = options.get("mode"), options.get("parts"), options.get("attempts")
+    on_lost, lost_seconds = options.get("on_lost"), options.get("lost_seconds")
+    for name in options:
+        if name not in GroupOptions.__annotations__:
+            raise CallerError(f"subscribe has no argument {name!r}"[:200])
     if mode not in (None, SHARED, KEYED):
         raise CallerError(f'mode is "shared" or "keyed", not {mode!r}'[:200])
     if on_lost not in (None, WAIT, REDELIVER):
@@ -60,9 +69,8 @@ def make_wish(
         raise CallerError(f"lost_seconds is {LOST_SECONDS_MIN} at least, not {lost_seconds:g}")
     named = KEYED if mode is None and parts is not None else mode
     milliseconds = 0 if lost_seconds is None else int(lost_seconds * 1000)
-    return Wish(
-        named or "any", parts or 0, LATEST if start is None else start, on_lost or "", milliseconds, attempts or 0
-    )
+    begins = LATEST if start is None else start
+    return Wish(named or "any", parts or 0, begins, on_lost or "", milliseconds, attempts or 0)
 
 
 def _check_number(name: str, value: int | None, most: int) -> None:

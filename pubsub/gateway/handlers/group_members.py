@@ -7,14 +7,13 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, get_args
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX
-from pubsub.client.flows.group_waits import make_wish
-from pubsub.client.group_calls import Mode, OnLost
+from pubsub.client.flows.group_waits import GroupOptions, make_wish
 from pubsub.errors import NotSubscribed, PubsubError
 from pubsub.gateway import group_shapes
 from pubsub.gateway.clients import Clients
@@ -28,6 +27,7 @@ from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.gateway.sessions import Needs
 from pubsub.protocol import check_id, check_new_topic
+from pubsub.protocol.group_bodies import KEYED, REDELIVER, SHARED, WAIT
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
@@ -98,7 +98,7 @@ class GroupMembers:
         """Join a group, or make it; a repeat checks that the service still has it."""
         key, wanted = self._key(exchange), _values(exchange)
         start = start_of(exchange)
-        wish = make_wish(wanted["mode"], wanted["parts"], start, *(wanted[name] for name in _OTHERS))
+        wish = make_wish(start, wanted)
         before = self._registry.find(key.user, key.topic, key.name)
         if before is None:
             self._registry.put(Subscriber(key.user, key.topic, key.name))
@@ -188,10 +188,7 @@ def _receiving(exchange: Exchange) -> Needs:
     return lambda user: user.may_get(exchange.topic)
 
 
-_OTHERS: Final = ("on_lost", "lost_seconds", "attempts")
-
-
-def _values(exchange: Exchange) -> dict[str, Any]:
+def _values(exchange: Exchange) -> GroupOptions:
     """Return the values of a new group that the query names; None for the others.
 
     Raises:
@@ -211,10 +208,11 @@ def _values(exchange: Exchange) -> dict[str, Any]:
     seconds = (
         exchange.number("lost_seconds", 0.0, LOST_SECONDS_MAX, LOST_SECONDS_MIN) if "lost_seconds" in query else None
     )
-    return {
-        "mode": one_of("mode", get_args(Mode)),
+    values = {
+        "mode": one_of("mode", (SHARED, KEYED)),
         "parts": count("parts", PARTS_MAX),
-        "on_lost": one_of("on_lost", get_args(OnLost)),
+        "on_lost": one_of("on_lost", (WAIT, REDELIVER)),
         "lost_seconds": seconds,
         "attempts": count("attempts", ATTEMPTS_MAX),
     }
+    return cast("GroupOptions", values)

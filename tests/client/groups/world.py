@@ -15,8 +15,9 @@ from pubsub.client.core.changes import Change, GroupJoined
 from pubsub.client.core.core import CoreSettings
 from pubsub.client.core.group_core import GroupCore
 from pubsub.client.core.group_hands import ASKING, CLAIMED, LOST, OFFERED, Hand
-from pubsub.client.core.group_member import Ended, GroupCall, GroupMember
+from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_request import Wish
+from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.reading import Reading
