@@ -1,4 +1,4 @@
-"""The life of a member's process, as a table (docs/explanation/groups.md, *States*).
+"""The life of a member's process, as a table (docs/explanation/group-promises.md, *States of a member and of a part*).
 
     state     called    answered  leaves    ends    joined
     NEW       NEW       WORKING   LEAVING   ENDED   NEW      its first message keeps nothing, and tells what is done

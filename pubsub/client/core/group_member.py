@@ -1,4 +1,4 @@
-"""Decide what a member of a consumer group says, and when (docs/explanation/groups.md, *Wire*).
+"""Decide what a member of a consumer group says, and when (docs/explanation/groups.md, GR26).
 
 One message says everything: what is done, what the member goes on with, what it asks to claim, and how much more it
 wants. What it does not name goes back. So a lost message needs no repair but the next one.

@@ -2,7 +2,7 @@
 
 What is claimed and not done when a process is killed is in doubt until its directory is back. So a member takes ahead
 what its handlers do in AHEAD_SECONDS. If one record takes longer than that, records are only offered, and each is
-claimed before its effect (docs/explanation/groups.md, *The idea*).
+claimed before its effect (docs/explanation/groups.md, GR34).
 """
 
 from __future__ import annotations
