@@ -380,9 +380,10 @@ class InDoubt(Unavailable):
 class DataLoss(PubsubError):
     """Records `first` to `last` (positions) were lost before this subscriber received them.
 
-    The error is raised once, and the next call continues after the lost records. If the process ends before that next
-    call, the error is raised once more after the restart. Messages put after the error arrive. The next call may have
-    to wait for the service, because a subscription that was lost with its log is made again first.
+    After a deletion of the topic both are "" if nothing of it is known to be lost; `reason` tells. The error is
+    raised once, and the next call continues after the lost records. If the process ends before that next call, the
+    error is raised once more after the restart. Messages put after the error arrive. The next call may have to wait
+    for the service, because a subscription that was lost with its log is made again first.
     """
 
     exit_code = 11
@@ -392,7 +393,8 @@ class DataLoss(PubsubError):
         super().__init__(topic, first, last, reason)
 
     def __str__(self) -> str:
-        return f"{self.topic}: records {self.first} to {self.last} are lost ({self.reason}); kept as a dead letter"
+        lost = f"records {self.first} to {self.last} are lost ({self.reason}); kept as a dead letter"
+        return f"{self.topic}: {lost if self.first else self.reason}"
 
 
 class Superseded(PubsubError):

@@ -122,14 +122,11 @@ def purge_topic(
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
         found = find_purge(proxies, SENDER, name, unread=unread)
-        lost = (
-            f" {found.unread:,} of them were not acknowledged by every subscriber, and are lost to the others."
-            if found.unread
-            else ""
-        )
-        confirm(f"{found.records:,} messages of {name} are deleted.{lost}", yes, word=name)
+        unread_by = f" Not acknowledged by every subscriber, and lost to the others: {found.unread:,}."
+        what = f"The purge deletes {_count(found.records, 'message')} of {name}."
+        confirm(what + (unread_by if found.unread else ""), yes, word=name)
         done = purge(proxies, SENDER, name, found, unread=unread)
-    text = f"{name}: {done.records:,} messages are deleted, {done.unread:,} of them unread"
+    text = f"{name}: {_count(done.records, 'message')} deleted, {done.unread:,} unread"
     console.report(as_json, {"topic": name, "records": done.records, "unread": done.unread}, text)
 
 
@@ -156,10 +153,19 @@ def delete_topic(
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
         found = find_deletion(proxies, SENDER, name, force=force)
-        what = f"Topic {name} is deleted" + (f", with {found.records:,} messages." if found else ".")
-        lost = f" Its {found.subscribers:,} subscribers lose what they have not received." if found and force else ""
+        what = f"Topic {name} is deleted" + (f", with {_count(found.records, 'message')}." if found else ".")
+        lost = ""
+        if found and found.subscribers:
+            lost = f" Messages that its {_count(found.subscribers, 'subscriber')} did not receive are lost."
         confirm(what + lost, yes, word=name)
         done = delete(proxies, SENDER, name, found, force=force)
-    figures = "" if done.records is None else f", with {done.records:,} messages and {done.subscribers:,} subscribers"
+    figures = ""
+    if done.records is not None and done.subscribers is not None:
+        figures = f", with {_count(done.records, 'message')} and {_count(done.subscribers, 'subscriber')}"
     facts = {"topic": name, "records": done.records, "subscribers": done.subscribers}
     console.report(as_json, facts, f"{name}: deleted{figures}")
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -21,6 +21,7 @@ from typing import Final, Unpack
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
 from pubsub.client.async_service_calls import AsyncServiceCalls
+from pubsub.client.async_topic_calls import AsyncTopicCalls
 from pubsub.client.awaited import Awaited
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
@@ -43,7 +44,6 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_deletion import TopicDeleted
 from pubsub.client.topic_list import TopicFacts
 from pubsub.client.topic_objects import Purged

@@ -81,8 +81,9 @@ def prune(transaction: Transaction, topic: str) -> None:
 
 def forget(transaction: Transaction, topic: str) -> None:
     """Delete all of a topic: a later subscriber of the same name is a different one."""
-    names = _names(transaction.execute(_TOPICS), topic)
-    transaction.execute(f"DELETE FROM pubsub_untold WHERE {_OF}", (names,))  # noqa: S608
+    names = _names(transaction.execute(f"{_TOPICS} UNION SELECT topic FROM pubsub_deletions"), topic)  # noqa: S608
+    for table in ("pubsub_untold", "pubsub_deletions"):
+        transaction.execute(f"DELETE FROM {table} WHERE {_OF}", (names,))  # noqa: S608
     _forget(transaction, f"SELECT id FROM pubsub_dead_letters WHERE {_OF}", (names,))  # noqa: S608
 
 

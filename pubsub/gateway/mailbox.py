@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from msgspec import UNSET
+
 from pubsub.client import Batch, Transaction
 from pubsub.errors import DataLoss
 from pubsub.gateway import losses
@@ -64,7 +66,7 @@ class Mail(NamedTuple):
 
     Attributes:
         number: its number for this subscriber, from 1.
-        position: its position in the topic.
+        position: its position in the topic; "": the topic was deleted, and no range of lost messages is known.
         publisher, counter, stamp, key: as of a `Message`.
         body: None: the messages at `position` are lost, and `note` says why.
         attempts, due: of a webhook: failed attempts, and the time of the next one in seconds since 1970.
@@ -91,7 +93,9 @@ class Mail(NamedTuple):
 
     @property
     def id(self) -> str:
-        return message_id(self.publisher, self.counter) if self.body is not None else f"lost-{self.position}"
+        if self.body is None:
+            return f"lost-{self.position or self.number}"
+        return message_id(self.publisher, self.counter)
 
     def facts(self, *, beginnings: bool = False, **letter: Any) -> Message | Lost:
         """Return the message as JSON.
@@ -103,7 +107,7 @@ class Mail(NamedTuple):
         if self.source:
             letter["topic"] = self.source
         if self.body is None:
-            return Lost(self.id, self.note, self.position, **letter)
+            return Lost(self.id, self.note, self.position or UNSET, **letter)
         if beginnings:
             contents = preview(self.key, self.headers, self.body)
         else:
@@ -175,7 +179,7 @@ class Mailbox:
         try:
             return await self.client.hand_on(self.topic, most, sink, seconds)
         except DataLoss as loss:
-            place, reason = f"{loss.first}..{loss.last}", loss.reason
+            place, reason = f"{loss.first}..{loss.last}" if loss.first else "", loss.reason
             row = (place, "", 0, 0, b"", None, reason, b"", False, 0, self._source(loss.topic))
 
             def write(transaction: Transaction) -> None:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_topic, parse_number
+from pubsub.protocol.rows import Digest, split_rows
 
 DELETED_MAX: Final = 10_000
 """Limit of the names that were ever deleted. A row stays, so that no late copy of the topic comes back."""
@@ -46,7 +47,7 @@ class DeletionTable:
 
     def __init__(self, rows: Iterable[Deletion] = ()) -> None:
         self.numbers: dict[str, int] = {}
-        self._sum = 0
+        self._digest = Digest()
         for row in rows:
             self.admit(row)
 
@@ -56,7 +57,7 @@ class DeletionTable:
     @property
     def digest(self) -> str:
         """16 hex digits that depend on the rows alone."""
-        return f"{self._sum:016x}"
+        return str(self._digest)
 
     @property
     def rows(self) -> tuple[Deletion, ...]:
@@ -77,7 +78,7 @@ class DeletionTable:
         """Set a row without a comparison, or remove it with number 0, to undo a change."""
         for one in (self.numbers.pop(topic, 0), number):
             if one:
-                self._sum ^= _hash(Deletion(topic, one))
+                self._digest.toggle(Deletion(topic, one))
         if number:
             self.numbers[topic] = number
 
@@ -86,30 +87,13 @@ class DeletionTable:
         return topic in self.numbers or len(self.numbers) < DELETED_MAX
 
 
-def _hash(row: Deletion) -> int:
-    from hashlib import blake2b  # noqa: PLC0415  a command of a client needs no digest
-
-    return int.from_bytes(blake2b(row.line().encode("ascii"), digest_size=8).digest(), "big")
-
-
-def join_deletions(rows: Iterable[Deletion] | None) -> bytes:
-    """Return the body that `split_deletions` reads."""
-    return "\n".join(row.line() for row in rows or ()).encode("ascii")
-
-
 def split_deletions(body: Buffer) -> tuple[Deletion, ...]:
     """Return the rows of a body.
 
     Raises:
         DecodeError: the body has another form, or more rows than a table may have.
     """
-    try:
-        lines = bytes(body).decode("ascii").split("\n") if len(body) else []
-    except UnicodeDecodeError:
-        raise DecodeError("deletions are not ASCII") from None
-    if len(lines) > 2 * DELETED_MAX:
-        raise DecodeError(f"{len(lines)} deletions")
-    return tuple(map(read_deletion, lines))
+    return split_rows(body, read_deletion, DELETED_MAX, "deletions")
 
 
 def read_deletion(line: str) -> Deletion:

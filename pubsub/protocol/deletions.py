@@ -6,8 +6,9 @@ The rules are those of docs/explanation/deletion.md.
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pubsub.protocol.deletion_table import Deletion, join_deletions, split_deletions
+from pubsub.protocol.deletion_table import Deletion, split_deletions
 from pubsub.protocol.fields import Body, Hex, Id, Number, Topic
+from pubsub.protocol.rows import join_rows
 from pubsub.protocol.wire import message
 
 DELETED: Final = "deleted"
@@ -16,7 +17,7 @@ DELETED: Final = "deleted"
 NAME_THE_LOG: Final = "name_the_log"
 """Reason of an answer `gap`: the topic's name was deleted before, so a new publisher must name the log as `avoid`."""
 
-Deletions = Annotated[tuple[Deletion, ...] | None, Body("deletions", join_deletions, split_deletions)]
+Deletions = Annotated[tuple[Deletion, ...] | None, Body("deletions", join_rows, split_deletions)]
 
 
 @message("DELETE", positional=2)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pubsub.protocol.fields import Body, Flag, Hex, Id, Number, Topic
-from pubsub.protocol.pattern_table import PatternRow, join_patterns, split_patterns
+from pubsub.protocol.pattern_table import PatternRow, split_patterns
+from pubsub.protocol.rows import join_rows
 from pubsub.protocol.wire import message
 
-PatternRows = Annotated[tuple[PatternRow, ...] | None, Body("patterns", join_patterns, split_patterns)]
+PatternRows = Annotated[tuple[PatternRow, ...] | None, Body("patterns", join_rows, split_patterns)]
 
 
 @message("PATTERN", positional=2)

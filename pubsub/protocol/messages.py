@@ -366,9 +366,11 @@ class Status:
     position: Place = None
     """The subscription's position. To READ, the position before its range or subscription."""
     first: Place = None
-    """With LOST, the first lost position; `message` is the last one. With GONE, the oldest position that is held."""
+    """With LOST, the first lost position; `message` is the last one. To GET with GONE after a deletion, the same, if
+    `number` is that of the GET. To other requests with GONE, the oldest position that is held."""
     number: Number = 0
-    """The number of the subscription, if a higher one is known. To READ with `!tombstones`, and to its first READ
+    """The number of the subscription, if a higher one is known. To GET with GONE after a deletion, the number of the
+    GET if the loss is known, which may be none. To READ with `!tombstones`, and to its first READ
     without `after`, the number of deletions of keys that compaction has removed."""
     epoch: Annotated[Number, "opening", "epoch"] = 0
     """As `number`, for the session."""

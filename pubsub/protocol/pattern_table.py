@@ -16,6 +16,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_id, is_topic, parse_number
 from pubsub.protocol.patterns import ONE, REST, is_pattern, matches
+from pubsub.protocol.rows import Digest, split_rows
 
 PATTERNS_MAX: Final = 1_000
 """Limit of the patterns of all clients together."""
@@ -26,7 +27,7 @@ CLIENT_PATTERNS_MAX: Final = 16
 ENDED_MAX: Final = 10_000
 """Limit of the ended patterns. They stay as numbers, so that a late request does not bring a pattern back."""
 
-NO_PATTERNS: Final = f"{0:016x}"
+NO_PATTERNS: Final = str(Digest())
 """The digest of a table without rows."""
 
 Key = tuple[str, str]
@@ -66,7 +67,7 @@ class PatternTable:
 
     def __init__(self, rows: Iterable[PatternRow] = ()) -> None:
         self.rows: dict[Key, PatternRow] = {}
-        self._sum = 0
+        self._digest = Digest()
         self._live = 0
         self._by_token: dict[str, dict[str, set[str]]] = {}
         """By first token the patterns that are on, with their subscribers."""
@@ -83,7 +84,7 @@ class PatternTable:
     @property
     def digest(self) -> str:
         """16 hex digits that depend on the rows alone."""
-        return f"{self._sum:016x}"
+        return str(self._digest)
 
     @property
     def ended(self) -> int:
@@ -122,9 +123,7 @@ class PatternTable:
             self._count(row, 1)
 
     def _count(self, row: PatternRow, sign: int) -> None:
-        from hashlib import blake2b  # noqa: PLC0415  a command of a client needs no digest
-
-        self._sum ^= int.from_bytes(blake2b(row.line().encode("ascii"), digest_size=8).digest(), "big")
+        self._digest.toggle(row)
         if not row.on:
             return
         self._live += sign
@@ -161,24 +160,13 @@ class PatternTable:
         return "CLIENT_PATTERNS_MAX" if self.of(subscriber) >= CLIENT_PATTERNS_MAX else ""
 
 
-def join_patterns(rows: Iterable[PatternRow] | None) -> bytes:
-    """Return the body that `split_patterns` reads."""
-    return "\n".join(row.line() for row in rows or ()).encode("ascii")
-
-
 def split_patterns(body: Buffer) -> tuple[PatternRow, ...]:
     """Return the rows of a body.
 
     Raises:
         DecodeError: the body has another form, or more rows than a table may have.
     """
-    try:
-        lines = bytes(body).decode("ascii").split("\n") if len(body) else []
-    except UnicodeDecodeError:
-        raise DecodeError("patterns are not ASCII") from None
-    if len(lines) > 2 * (PATTERNS_MAX + ENDED_MAX):
-        raise DecodeError(f"{len(lines)} patterns")
-    return tuple(map(read_pattern, lines))
+    return split_rows(body, read_pattern, PATTERNS_MAX + ENDED_MAX, "patterns")
 
 
 def read_pattern(line: str) -> PatternRow:

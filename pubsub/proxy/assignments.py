@@ -35,12 +35,14 @@ class Assignments:
         tentative: by topic.
         doubts: by topic, servers that may have created it without an announcement that arrived here.
         beyond: by store, servers that may have created any topic: their doubts did not fit into `doubts`.
+        preferred: by deleted topic, the store that held it, which knows what its subscribers have lost.
     """
 
     def __init__(self) -> None:
         self.tentative: dict[str, Assignment] = {}
         self.doubts: dict[str, set[Server]] = {}
         self.beyond: dict[str, Server] = {}
+        self.preferred: dict[str, str] = {}
 
     def assigned(self, topic: str, now: float) -> Server | None:
         """Return the live server that the topic is assigned to, if any."""
@@ -65,7 +67,8 @@ class Assignments:
         live = [server for server in servers if server.liveness.alive(now) and not server.draining]
         if not live:
             return None
-        server = min(live, key=lambda one: (len(one.topics) + one.assigned, one.id, one.store))
+        before = [server for server in live if server.store == self.preferred.get(topic)]
+        server = min(before or live, key=lambda one: (len(one.topics) + one.assigned, one.id, one.store))
         self._give(topic, server, now)
         return server
 

@@ -16,9 +16,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pubsub.base.clock import Stamps
-from pubsub.errors import DecodeError
 from pubsub.messenger.framing import Prefix
-from pubsub.protocol import Outcome, decode
+from pubsub.protocol import Outcome
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.deletion_table import Deletion, DeletionTable
 from pubsub.protocol.deletions import Delete, Deleted
@@ -72,13 +71,8 @@ class ProxyDeletions:
         Args:
             frames: head and body.
         """
-        if self._replies.suspended:
-            self._replies.answer(client, prefix, Outcome.UNAVAILABLE, self._replies.suspended)
-            return
-        try:
-            message = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
-        except DecodeError as error:
-            self._replies.refuse(client, prefix, error.reason)
+        message = self._replies.read(client, prefix, frames)
+        if message is None:
             return
         assert isinstance(message, Delete)
         self.asked(client, prefix, message, now)
@@ -176,6 +170,8 @@ class ProxyDeletions:
             return
         for row in changed:
             self._table.changes.deletions[row.topic] = row.number
+            for holder in self._table.holders(row.topic):
+                self._table.assignments.preferred[row.topic] = holder.store
         self._replies.counters["deletions_learned"] += len(changed)
         for server in self._table.servers.values():
             server.lacks.update((row.topic, now) for row in changed)

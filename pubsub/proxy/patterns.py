@@ -18,9 +18,8 @@ from typing import Final
 from zlib import crc32
 
 from pubsub.base.clock import Stamps
-from pubsub.errors import DecodeError
 from pubsub.messenger.framing import Prefix
-from pubsub.protocol import Outcome, decode
+from pubsub.protocol import Outcome
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.names import is_topic
@@ -80,13 +79,8 @@ class ProxyPatterns:
         Args:
             frames: head and body.
         """
-        if self._replies.suspended:
-            self._replies.answer(client, prefix, Outcome.UNAVAILABLE, self._replies.suspended)
-            return
-        try:
-            message = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
-        except DecodeError as error:
-            self._replies.refuse(client, prefix, error.reason)
+        message = self._replies.read(client, prefix, frames)
+        if message is None:
             return
         if isinstance(message, Pattern):
             self.asked(client, prefix, message, now)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from pubsub.base.clock import Stamps
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
-from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Report, Status, encode
+from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Report, Status, decode, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.deletion_table import Deletion
 from pubsub.protocol.deletions import Deleted
@@ -85,6 +85,21 @@ class Replies:
             self.counters["malformed"] += 1
             return
         self.answer(client, prefix, Outcome.BUSY, f"the_queue_to_server_{server.id}_is_full", server.id)
+
+    def read(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...]) -> Message | None:
+        """Return a request that this proxy handles itself; None if it is answered: while suspended, or as malformed.
+
+        Args:
+            frames: head and body.
+        """
+        if self.suspended:
+            self.answer(client, prefix, Outcome.UNAVAILABLE, self.suspended)
+            return None
+        try:
+            return decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
+        except DecodeError as error:
+            self.refuse(client, prefix, error.reason)
+            return None
 
     def refuse(self, client: bytes, prefix: Prefix, reason: str) -> None:
         """Answer a request that is malformed or not allowed here, and count it."""

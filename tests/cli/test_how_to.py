@@ -154,8 +154,8 @@ def test_topics_are_created_refused_purged_and_deleted(tmp_path: Path) -> None:
     assert "orders: exists already with these settings" in found
     (refused,) = re.findall(r"^pubsub: error: topic 'ordres'.*$", text, re.MULTILINE)
     assert refused in found
-    assert "orders: 1 messages are deleted, 0 of them unread" in found
-    assert "orders: 1 messages are deleted, 1 of them unread" in found
+    assert "orders: 1 message deleted, 0 unread" in found
+    assert "orders: 1 message deleted, 1 unread" in found
     losses = re.findall(r"^pubsub: error: orders: .*$", text, re.MULTILINE)
     told = re.findall(r"^pubsub: error: orders: .*$", found, re.MULTILINE)
     assert len(losses) == 2
@@ -163,7 +163,7 @@ def test_topics_are_created_refused_purged_and_deleted(tmp_path: Path) -> None:
         re.sub(r"\w{16}\.\d+", "PLACE", one) for one in losses
     ]
     assert "topic orders has 1 subscriber, so it is not deleted" in found
-    assert "orders: deleted, with 0 messages and 1 subscribers" in found
+    assert "orders: deleted, with 0 messages and 1 subscriber" in found
     assert (
         "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n[0]\n0\n"
         in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_a_purge_prints_what_it_deletes(command: Command, directory: Path, topic
     done(command("topic", "create", topic, "keep=ever"))
     put(command, directory, topic, 3)
     said = done(command("topic", "purge", topic, "--yes"))
-    assert said == f"{topic}: 3 messages are deleted, 0 of them unread\n"
+    assert said == f"{topic}: 3 messages deleted, 0 unread\n"
     assert json.loads(done(command("topic", "purge", topic, "--yes", "--json"))) == {
         "topic": topic, "records": 0, "unread": 0
     }  # fmt: skip
@@ -73,7 +74,10 @@ def test_a_purge_that_is_not_confirmed_deletes_nothing_and_says_what_it_would(
     put(command, directory, topic, 2)
     code, _, text = command("topic", "purge", topic, "--unread")
     assert code != 0
-    assert f"2 messages of {topic} are deleted. 2 of them were not acknowledged by every subscriber" in text
+    assert (
+        f"The purge deletes 2 messages of {topic}. Not acknowledged by every subscriber, and lost to the others: 2."
+        in text
+    )
     said = json.loads(done(command("topic", "purge", topic, "--unread", "--yes", "--json")))
     assert (said["records"], said["unread"]) == (2, 2)
 
@@ -103,9 +107,32 @@ def test_a_deletion_is_refused_with_subscribers_and_asks_with_force(
     assert f"topic {topic} has 1 subscriber, so it is not deleted" in text
     code, _, text = command("topic", "delete", topic, "--force")
     assert code != 0
-    assert f"Topic {topic} is deleted, with 0 messages. Its 1 subscribers lose what they have not received." in text
+    assert (
+        f"Topic {topic} is deleted, with 0 messages. Messages that its 1 subscriber did not receive are lost." in text
+    )
     said = json.loads(done(command("topic", "delete", topic, "--force", "--yes", "--json")))
     assert said == {"topic": topic, "records": 0, "subscribers": 1}
+
+
+def test_a_subscriber_that_received_everything_is_not_told_of_lost_records(
+    command: Command, directory: Path, topic: str
+) -> None:
+    done(command("client", "client", "subscribe", topic))
+    put(command, directory, topic, 1)
+    done(command("client", "client", "get", topic))
+    assert "and 1 subscriber\n" in done(command("topic", "delete", topic, "--force", "--yes"))
+    code, text = failed(command("client", "client", "get", topic))
+    assert code == 11
+    assert f"{topic}: an operator deleted the topic; no message is known that this client had not received" in text
+    assert "lost" not in text
+    put(command, directory, topic, 2)
+    said = done(command("topic", "delete", topic, "--force", "--yes"))
+    assert said == f"{topic}: deleted, with 2 messages and 1 subscriber\n"
+    code, text = failed(command("client", "client", "get", topic))
+    assert code == 11
+    assert re.search(rf"{topic}: records (\w+)\.1 to \1\.2 are lost \(an operator deleted the topic", text)
+    letters = json.loads(done(command("client", "client", "dead-letters", topic, "--json")))
+    assert len(letters) == 1
 
 
 def test_a_deletion_of_an_unknown_topic_says_so(command: Command, topic: str) -> None:

@@ -39,6 +39,13 @@ def test_reported_losses_are_forgotten_by_the_commit_and_others_stay(losses: Los
     assert list(losses) == ERRORS[2:]
 
 
+def test_a_reported_deletion_without_a_loss_is_counted_apart(losses: Losses) -> None:
+    losses.add(DataLoss("t", "", "", "deleted"))
+    for _ in range(4):
+        losses.tell()
+    assert losses.forget("t") == [Told("t", 3, 1)]
+
+
 def test_cleared_losses_do_not_wait(losses: Losses) -> None:
     losses.tell()
     losses.clear()

@@ -312,9 +312,25 @@ def test_losses_are_kept_until_they_are_reported(path: Path) -> None:
     store.close()
 
 
+def test_a_deletion_without_a_loss_is_kept_until_it_is_reported_and_leaves_no_dead_letter(path: Path) -> None:
+    store = Store(path)
+    for topic in ("a", "b", "a"):
+        store.commit([c.DeletionNoted(topic, "deleted")])
+    store.commit([c.DeadLettered("a", f"{LOG}.1", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
+    store.commit([c.Told("a", 0, 1)])
+    store.close()
+    store = Store(path)
+    assert store.untold() == [("a", f"{LOG}.1", f"{LOG}.9", "gone"), ("b", "", "", "deleted"), ("a", "", "", "deleted")]
+    assert len(store.dead_letters(None)) == 1
+    store.commit([c.Told("a", 1, 1)])
+    assert store.untold() == [("b", "", "", "deleted")]
+    store.close()
+
+
 def test_a_store_from_before_losses_were_kept_is_opened(path: Path) -> None:
     store = Store(path)
     store.db.execute("drop table pubsub_untold")
+    store.db.execute("drop table pubsub_deletions")
     store.close()
     store = Store(path)
     assert store.untold() == []

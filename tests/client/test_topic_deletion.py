@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pubsub.client import Client, TopicDeleted
-from pubsub.client.core.subscription import DELETED
+from pubsub.client.core.loss_reports import DELETED, DELETED_AFTER_ALL
 from pubsub.client.topic_deletion import TopicHasSubscribers
 from pubsub.embedded import Embedded
 from pubsub.errors import DataLoss, NotKnown
@@ -38,18 +38,51 @@ def test_a_topic_with_subscribers_is_deleted_only_by_force_and_they_are_told(
     client: Client, cluster: Embedded, topic: str
 ) -> None:
     client.subscribe(topic)
-    client.put(topic, b"old")
+    client.put_many(topic, [b"old", b"lost", b"lost"])
     with pytest.raises(TopicHasSubscribers) as refused:
         client.delete_topic(topic)
     assert refused.value.subscribers == 1
-    assert client.delete_topic(topic, force=True) == TopicDeleted(topic, 1, 1)
+    assert client.delete_topic(topic, force=True) == TopicDeleted(topic, 3, 1)
     with pytest.raises(DataLoss) as loss:
         client.get(topic)
-    assert loss.value.reason == DELETED
+    log, _, first = loss.value.first.partition(".")
+    assert (first, loss.value.last, loss.value.reason) == ("1", f"{log}.3", DELETED)
+    assert len(client.dead_letters(topic)) == 1
     client.put(topic, b"new")
     message = client.get(topic)
     assert message is not None
     assert message.body == b"new"
+
+
+def test_a_subscriber_that_received_everything_is_told_of_the_deletion_without_a_loss(
+    client: Client, topic: str
+) -> None:
+    client.subscribe(topic)
+    for round_ in range(2):  # At first the topic has had no message.
+        client.delete_topic(topic, force=True)
+        with pytest.raises(DataLoss) as told:
+            client.get(topic)
+        assert (told.value.first, told.value.last, told.value.reason) == ("", "", DELETED_AFTER_ALL), round_
+        client.put(topic, b"new")
+        message = client.get(topic)
+        assert message is not None
+    assert client.dead_letters(topic) == []
+
+
+def test_an_asynchronous_subscriber_that_received_everything_is_told_without_a_loss(
+    cluster: Embedded, topic: str
+) -> None:
+    async def run() -> None:
+        async with cluster.async_client(f"a{next(names)}") as client:
+            await client.subscribe(topic)
+            await client.put(topic, b"x")
+            assert await client.get(topic) is not None
+            await client.delete_topic(topic, force=True)
+            with pytest.raises(DataLoss, match="no message is known that this client had not received") as told:
+                await client.get(topic)
+            assert told.value.first == ""
+
+    asyncio.run(run())
 
 
 def test_a_subscriber_of_a_pattern_is_told_and_gets_the_topic_that_begins_anew(client: Client, topic: str) -> None:
@@ -60,7 +93,7 @@ def test_a_subscriber_of_a_pattern_is_told_and_gets_the_topic_that_begins_anew(c
     client.delete_topic(f"{topic}.a", force=True)
     with pytest.raises(DataLoss) as loss:
         client.get(family, timeout=10)
-    assert loss.value.reason == DELETED
+    assert (loss.value.first, loss.value.reason) == ("", DELETED_AFTER_ALL)
     assert f"{topic}.a" not in {name for name, sub in client._session.core.subscriptions.items() if sub.intent.on}
     client.put(f"{topic}.a", b"new")
     message = client.get(family, timeout=10)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.storage.tables import DEAD_LETTER_METADATA, TABLES, UNTOLD
+from pubsub.client.storage.tables import DEAD_LETTER_METADATA, DELETIONS, TABLES, UNTOLD
 from pubsub.errors import DataLoss
 from pubsub.gateway import losses
 from pubsub.gateway.limits import LOSSES_MAX
@@ -40,7 +40,7 @@ class Client(File):
 
     def __init__(self) -> None:
         super().__init__()
-        for table in (TABLES[-1], UNTOLD, DEAD_LETTER_METADATA):
+        for table in (TABLES[-1], UNTOLD, DELETIONS, DEAD_LETTER_METADATA):
             self.db.execute(table)
 
     async def hand_on(self, topic: str, *_: Any) -> int:
@@ -102,6 +102,13 @@ def test_forgetting_a_topic_leaves_other_topics_unchanged(client: Client) -> Non
     client.write(lambda transaction: losses.forget(transaction, "t"))
     assert (client.numbers("t"), client.numbers("other")) == ([], [2])
     assert client.query("SELECT topic FROM pubsub_untold") == [("other",)]
+
+
+def test_a_deletion_that_was_not_raised_is_forgotten_with_its_topic(client: Client) -> None:
+    for topic in ("t", "other"):
+        client.db.execute("INSERT INTO pubsub_deletions (topic, reason) VALUES (?, 'deleted')", (topic,))
+    client.write(lambda transaction: losses.forget(transaction, "t"))
+    assert client.query("SELECT topic FROM pubsub_deletions") == [("other",)]
 
 
 def test_the_losses_of_a_pattern_are_those_of_its_topics_and_name_them(client: Client) -> None:

@@ -108,6 +108,12 @@ def test_a_loss_is_taken_like_a_message(cluster: Cluster, tmp_path: Path, monkey
     run(cluster, tmp_path, scene)
 
 
+def test_deletions_without_a_known_range_have_no_position_and_ids_of_their_own() -> None:
+    rows = [Mail(number, "", "", 0, 0, b"", None, "deleted", 0, 0.0) for number in (4, 5)]
+    assert [row.facts() for row in rows] == [Lost("lost-4", "deleted"), Lost("lost-5", "deleted")]
+    assert json.loads(msgspec.json.encode(rows[0].facts())) == {"id": "lost-4", "lost": "deleted"}
+
+
 def test_a_poll_without_an_answer_of_the_service_gets_an_error(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,7 @@ def test_the_page_searches_messages_and_purges_a_topic_after_its_name_was_typed(
     until(lambda: browser.text("#purged") == "This is not the name; type purged-there.", "the name is asked for")
     fill(browser, "purge", "typed", "purged-there")
     browser.click("#purge button")
-    until(lambda: browser.text("#purged") == "2 messages are deleted, 0 of them unread.", "it is purged")
+    until(lambda: browser.text("#purged") == "2 messages deleted, 0 unread.", "it is purged")
     assert gateway.ask("GET", "/topics/purged-there/messages").json()["messages"] == []
 
 
@@ -167,5 +167,5 @@ def test_the_page_deletes_a_topic_after_its_name_was_typed(gateway: Gateway, bro
     until(lambda: browser.text("#deleted") == "This is not the name; type deleted-there.", "the name is asked for")
     fill(browser, "delete", "typed", "deleted-there")
     browser.click("#delete button")
-    until(lambda: browser.text("#deleted") == "deleted-there is deleted, with 1 messages.", "it is deleted")
+    until(lambda: browser.text("#deleted") == "deleted-there is deleted, with 1 message.", "it is deleted")
     assert gateway.ask("DELETE", "/topics/deleted-there").json()["records"] is None

@@ -14,10 +14,10 @@ from pubsub.protocol.pattern_table import (
     PATTERNS_MAX,
     PatternRow,
     PatternTable,
-    join_patterns,
     split_patterns,
 )
 from pubsub.protocol.patterns import matches
+from pubsub.protocol.rows import join_rows
 
 tokens = st.sampled_from(["a", "b", "*"])
 patterns = st.builds(
@@ -85,7 +85,7 @@ def test_limits_name_themselves() -> None:
 
 @given(st.lists(rows, max_size=6))
 def test_a_body_round_trips(told: list[PatternRow]) -> None:
-    assert split_patterns(join_patterns(told)) == tuple(told)
+    assert split_patterns(join_rows(told)) == tuple(told)
 
 
 @pytest.mark.parametrize(

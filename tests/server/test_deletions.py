@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pubsub.protocol import Outcome, Subscribe
 from pubsub.protocol.deletion_table import Deletion, DeletionTable
 from pubsub.protocol.deletions import DELETED, NAME_THE_LOG, Deleted
 from pubsub.protocol.purges import decode_found
 from pubsub.protocol.topic_objects import Purge
+from pubsub.server.state import undelivered
 from tests.server.moving import Pair
 from tests.server.stage import Stage
 from tests.server.test_settings import configure
@@ -79,16 +82,69 @@ def test_topics_with_other_names_need_no_log(stage: Stage) -> None:
 
 
 def test_a_subscriber_is_told_of_the_deletion_with_and_without_a_position(stage: Stage) -> None:
-    stage.subscribe("ann", "t", 5)
-    stage.subscribe("bob", "t", 5)
-    place = (stage.put("t", 1).log, 1)
+    for who in ("ann", "bob", "dan"):
+        stage.subscribe(who, "t", 5)
+    log = stage.put("t", 1).log
+    stage.put("t", 2)
     tell(stage, Deletion("t", 7))
-    for topic_exists in (False, True):
-        if topic_exists:
+    for moment in ("without the topic", "after a restart", "beside the topic that began anew"):
+        if moment == "after a restart":
+            stage.restart()
+        elif moment == "beside the topic that began anew":
             stage.subscribe("eve", "t", 1)
-        for who, last in (("ann", None), ("bob", place)):
+        for who, last, first in (("ann", None, (log, 1)), ("bob", (log, 1), (log, 2)), ("dan", (log, 2), None)):
             answer = stage.get(who, "t", last, 5)
             assert (answer.outcome, answer.reason, answer.position) == (Outcome.GONE, DELETED, None)
+            assert (answer.number, answer.first, answer.message) == (5, first, first and (log, 2)), moment
+
+
+def test_the_loss_of_a_subscription_that_this_server_did_not_delete_is_not_known(stage: Stage) -> None:
+    stage.subscribe("ann", "t", 5)
+    stage.subscribe("bob", "t", 5)
+    stage.unsubscribe("bob", "t", 6)
+    log = stage.put("t", 1).log
+    tell(stage, Deletion("t", 7))
+    assert stage.core.state.undelivered.rows.keys() == {("t", "ann")}
+    answer = stage.get("ann", "t", (log, 1), 4)
+    assert (answer.outcome, answer.number, answer.first, answer.message) == (Outcome.GONE, 0, None, None)
+
+
+def test_the_loss_counts_from_what_was_acknowledged(stage: Stage) -> None:
+    stage.subscribe("ann", "t", 5)
+    log = stage.put("t", 1).log
+    stage.get("ann", "t", (log, 1), 5, records_max=0)
+    tell(stage, Deletion("t", 7))
+    answer = stage.get("ann", "t", (log, 1), 5)
+    assert (answer.number, answer.first, answer.message) == (5, None, None)
+
+
+def test_a_new_subscription_ends_what_is_kept_of_the_earlier_one(stage: Stage) -> None:
+    stage.subscribe("ann", "t", 5)
+    tell(stage, Deletion("t", 7))
+    assert stage.core.state.undelivered.rows.keys() == {("t", "ann")}
+    stage.subscribe("ann", "t", 6)
+    assert stage.core.state.undelivered.rows == {}
+    stage.restart()
+    assert stage.core.state.undelivered.rows == {}
+
+
+def test_what_is_kept_of_ended_subscriptions_has_a_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undelivered, "UNDELIVERED_MAX", 2)
+    for who in ("ann", "bob", "dan"):
+        stage.subscribe(who, "t", 5)
+    tell(stage, Deletion("t", 7))
+    assert stage.core.state.undelivered.rows.keys() == {("t", "bob"), ("t", "dan")}
+    stage.restart()
+    assert stage.core.state.undelivered.rows.keys() == {("t", "bob"), ("t", "dan")}
+
+
+def test_a_deletion_that_is_undone_keeps_no_loss(stage: Stage) -> None:
+    stage.subscribe("ann", "t", 5)
+    stage.fail_commit = True
+    stage.say(Deleted("p", "", (Deletion("t", 7),)), origin=b"", callback=0)
+    stage.loop()
+    assert stage.core.state.undelivered.rows == {}
+    assert stage.core.state.topics.keys() == {"t"}
 
 
 def test_another_directory_of_a_subscriber_begins_at_the_end_of_the_topic_that_began_anew(stage: Stage) -> None:

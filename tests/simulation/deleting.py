@@ -1,8 +1,9 @@
-"""Operators that delete topics in a run, also such with subscribers, and the judgement on what comes back.
+"""Operators that delete topics in a run, also topics with subscribers, and the judgement on returning messages.
 
     1   a server that has stored a deletion has no message that was acknowledged before it began
     2   it does not enter a log after the answer either
-    3   a message put after the answer is delivered as ever, and a subscriber is told of each deletion at most once
+    3   a message put after the answer is delivered as ever, and a subscriber is told of each deletion at most once,
+        of the loss of no record that it received, and that it received everything only if it did
     4   in the end all proxies and servers know the same deletions
 
 The operator asks each proxy, as the client does, and continues after faults of any process. A put during a deletion may
@@ -19,18 +20,19 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from pubsub.errors import StoreDamaged
+from pubsub.client.core.loss_reports import DELETED_AFTER_ALL
+from pubsub.errors import DataLoss, StoreDamaged
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Outcome, Status, encode
 from pubsub.protocol.deletions import Delete
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.fate import Fate
-from tests.simulation.purged import COPIES, read_all
+from tests.simulation.purged import COPIES, lost_range, read_all
 from tests.simulation.tasks import Task, Then, _Asked
 
 if TYPE_CHECKING:
     from tests.simulation.cast import Cast
-    from tests.simulation.history import History, Put
+    from tests.simulation.history import History, Put, Reading
     from tests.simulation.members import Server
     from tests.simulation.world import Host, World
 
@@ -39,8 +41,11 @@ Ends = Mapping[str, Sequence[float]]
 DELETING = 0.08
 """Share of runs with deletions."""
 
-EXCUSES = frozenset({*COPIES, "twin", "wrong clock", "clock", "client power", "reopen"}) - {"lose routes"}
-"""Faults with losses of their own, or that cut a client off. Its outbox then sends finished puts again."""
+CUT_OFF = ("client power", "reopen", "close midway")
+"""Faults that cut a client off. Its outbox then sends finished puts again."""
+
+EXCUSES = frozenset({*COPIES, *CUT_OFF, "twin", "wrong clock", "clock"}) - {"lose routes"}
+"""Faults with losses of their own, and those that cut a client off."""
 
 SOME = {
     "move": 1.0,
@@ -56,7 +61,7 @@ SOME = {
 
 
 def deleting(fate: Fate, seed: int) -> Fate:
-    """Have some runs delete topics; drawn apart, so that the others stay what they were."""
+    """Have some runs delete topics; drawn apart, so that the other runs stay the same."""
     random = Random(f"deletions of {seed}")
     others: tuple[object, ...] = (
         fate.configurers,
@@ -125,6 +130,49 @@ class Deletion:
     def is_after(self, time: float, topic: str) -> bool:
         """Return True if it may have ended a subscription of a topic that was confirmed at a time."""
         return self.topic == topic and (self.answered is None or self.answered > time)
+
+
+@dataclass
+class Told:
+    """A subscriber that was told of a deletion.
+
+    Attributes:
+        since: time of the confirmation of its subscription.
+        began: time at which the deletion began.
+    """
+
+    reading: Reading
+    error: DataLoss
+    since: float
+    began: float
+
+    def judge(self, history: History) -> None:
+        """Object if it was told that it received everything and it did not, or of the loss of received records."""
+        topic, name = self.reading.topic, f"{self.reading.client} on {self.reading.topic}"
+        seen = [one for part in self.reading.all() for one in part]
+        if self.error.reason == DELETED_AFTER_ALL and history.alone:  # Another holder may have messages of its own.
+            bodies = {one.body for one in seen}
+            passed = {body for _, one, body in history.passed | history.expired if one == topic}
+            puts = [put for put in history.puts.values() if put.topic == topic and not put.due]
+            due = [put for put in puts if put.invoked > self.since and (put.acked_at or self.began) < self.began]
+            lacks = [put.body for put in due if put.body not in bodies | passed]
+            if len(lacks) > self.reading.excused:
+                history.violate(f"{name} was told that it had received everything, and lacks {lacks[0]}")
+        elif self.error.first:
+            log, first, _ = lost_range(self.error)
+            for one in seen:
+                if one.id.startswith(f"{log}.") and int(one.id.partition(".")[2]) >= first:
+                    history.violate(f"{name} was told of the loss of {one.id}, and had received it")
+
+
+def note_told(history: History, reading: Reading, error: DataLoss) -> None:
+    """Record that a subscriber is told of a deletion."""
+    since = reading.promised if reading.confirmed is None else reading.confirmed
+    if since is None:
+        return
+    after = [one for one in history.deletions if one.is_after(since, reading.topic)]
+    if after:
+        history.told_deletions.append(Told(reading, error, since, after[0].began))
 
 
 class _OneProxy:
@@ -229,12 +277,12 @@ class Deleter(Task):
         return bool(bad)
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """Return the unfinished work as text, "" if there is none."""
         return "" if self.finished else f"{self.name} has not finished to delete {self.topic}"
 
 
 def open_end(cast: Cast) -> str:
-    """Return the difference between what proxies and servers know of deletions; "" if there is none."""
+    """Return the difference between the deletions that proxies and servers know; "" if there is none."""
     if not cast.deleters:
         return ""
     known: dict[str, str] = {node.name: node.core.deletions.known.digest for node in cast.voters}
@@ -268,6 +316,8 @@ def judge(history: History, servers: Sequence[Server], ends: Ends) -> None:
     """
     for topic in sorted({one.topic for one in history.deletions}):
         look(history, servers, ends, topic)
+    for told in history.told_deletions:
+        told.judge(history)
     firm = _Firm(ends)
     for reading in history.readings.values():
         done = [one for one in history.deletions if one.topic == reading.topic and one.answered is not None]

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.purged import Purges
 
 if TYPE_CHECKING:
-    from pubsub.errors import DataLoss
-    from tests.simulation.deleting import Deletion
+    from tests.simulation.deleting import Deletion, Told
 
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
 
@@ -187,12 +186,6 @@ class Reading:
             self.handled = []
 
 
-def lost_range(error: DataLoss) -> tuple[str, int, int]:
-    """The log, and the first and last offset, of a report of a loss."""
-    log, _, first = error.first.partition(".")
-    return log, int(first), int(error.last.partition(".")[2])
-
-
 class History:
     """Everything that happened at the clients of one run.
 
@@ -215,6 +208,7 @@ class History:
         self.losses: dict[str, int] = {}
         self.purges = Purges()
         self.deletions: list[Deletion] = []
+        self.told_deletions: list[Told] = []
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
         self.bare: dict[tuple[str, int], str] = {}
@@ -263,8 +257,12 @@ class History:
         self.losses[topic] = self.losses.get(topic, 0) + losses
 
     def tell(self, client: str, topic: str, place: str, life: int) -> bool:
-        """A reader gets a report of a loss in one of its processes; judges whether that is allowed."""
-        before = self._told.get((client, topic, place))
+        """A reader gets a report of a loss in one of its processes; judges whether that is allowed.
+
+        Args:
+            place: the first lost position; "": it is told of a deletion, and of no lost record.
+        """
+        before = self._told.get((client, topic, place)) if place else None
         self._told[client, topic, place] = life
         if before is not None and before != life:
             return True  # The earlier process may have ended on the way to its user.

@@ -110,3 +110,9 @@ def read_list(topic: Topic, state: State) -> tuple[list[str], list[str]]:
         rest = topic.reading(type(cursor)(0, cursor.acknowledged, spans), answer.last)
         assert rest is not None
         spans = rest
+
+
+def lost_range(error: DataLoss) -> tuple[str, int, int]:
+    """The log, and the first and last offset, of a report of a loss."""
+    log, _, first = error.first.partition(".")
+    return log, int(first), int(error.last.partition(".")[2])

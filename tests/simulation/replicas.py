@@ -16,7 +16,8 @@ from pubsub.errors import DataLoss, Superseded
 from tests.simulation.applications.application import Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.disk import NAME
-from tests.simulation.history import Seen, lost_range
+from tests.simulation.history import Seen
+from tests.simulation.purged import lost_range
 from tests.simulation.world import EPOCH, World
 
 

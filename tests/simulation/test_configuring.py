@@ -10,7 +10,8 @@ from pubsub.errors import DataLoss
 from tests.simulation.callers import calling
 from tests.simulation.configuring import configured
 from tests.simulation.fate import Fate, complete, draw
-from tests.simulation.history import ACKED, History, Put, Reading, lost_range
+from tests.simulation.history import ACKED, History, Put, Reading
+from tests.simulation.purged import lost_range
 from tests.simulation.sample import run_once
 from tests.simulation.settings_runs import settings_split
 

@@ -264,11 +264,25 @@ class DeadLettered:
 
 
 @dataclass(slots=True)
+class DeletionNoted:
+    """The application must still learn that an operator deleted a topic. No message of it is known to be lost."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(slots=True)
 class Told:
-    """The application learned of the oldest `count` losses on a topic."""
+    """The application learned of the oldest losses on a topic.
+
+    Attributes:
+        count: number of losses with a dead letter.
+        deletions: number of deletions of the topic, from `DeletionNoted`.
+    """
 
     topic: str
     count: int
+    deletions: int = 0
 
 
 @dataclass(slots=True)
@@ -395,6 +409,7 @@ Change = (
     | Redriven
     | LettersRemoved
     | DeadLettered
+    | DeletionNoted
     | Told
     | LossRaised
     | Renewed
@@ -408,6 +423,16 @@ Change = (
 )
 
 FSYNC: Final = frozenset(
-    {Intended, PatternIntended, PatternConfirmed, Confirmed, DeadLettered, Renewed, RowUnchained, GroupJoined}
+    {
+        Intended,
+        PatternIntended,
+        PatternConfirmed,
+        Confirmed,
+        DeadLettered,
+        DeletionNoted,
+        Renewed,
+        RowUnchained,
+        GroupJoined,
+    }
 )
 """Changes with an fsynced commit under any settings."""

@@ -148,7 +148,7 @@ class Holdings:
     # Messages
 
     def claims(self, *, queued: bool) -> Places:
-        """Return the records that a message asks to claim: those that handlers need, and if `queued` all offered ones."""
+        """Return the records to claim: those that handlers need, and if `queued` all offered ones."""
         found = Places()
         for hand in self.hands.values():
             if hand.state == ASKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from pubsub.client.core.changes import Told
 from pubsub.errors import DataLoss
@@ -42,7 +43,10 @@ class Losses:
 
     def forget(self, topic: str) -> list[Told]:
         """Return the change that makes durable that losses were raised; `forgot` follows the commit."""
-        return [Told(topic, self.told)] if self.told else []
+        if not self.told:
+            return []
+        letters = sum(bool(error.first) for error in islice(self._errors, self.told))
+        return [Told(topic, letters, self.told - letters)]
 
     def forgot(self) -> None:
         """Accept the commit of `forget`."""

@@ -29,6 +29,7 @@ from pubsub.client.core.cursor import Cursor
 from pubsub.client.core.fence import Fence
 from pubsub.client.core.intent import NEVER, Intent
 from pubsub.client.core.long_poll import WAIT_SECONDS_MAX, LongPoll
+from pubsub.client.core.loss_reports import report_deletion, report_loss
 from pubsub.client.core.losses import Losses
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
@@ -43,7 +44,6 @@ GIVEN_UP: Final = "the subscription was ended elsewhere; messages that waited be
 UNREADABLE: Final = "the service cannot hand them out any more"
 DROPPED: Final = "the topic's setting drop let them go before this client received them"
 PURGED: Final = "an operator purged them before this client received them"
-DELETED: Final = "an operator deleted the topic with the messages that this client had not received"
 """Reasons of a DataLoss."""
 
 _REASONS: Final = {"dropped": DROPPED, "purged": PURGED}
@@ -279,7 +279,9 @@ class Subscription:
             The changes to commit, and a function to call after the commit.
         """
         gone = status.reason == TOPIC_DELETED
-        letter, error = self._loss_here(DELETED if gone else NO_LOG, at)
+        told, error = report_deletion(self.topic, self.intent.number, self.cursor, status, at)
+        if not gone:
+            told, error = self._loss_here(NO_LOG, at)
         leaves = gone and self.joined > 0  # The pattern joins the topic when it begins anew.
         known = leaves or status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
@@ -295,7 +297,7 @@ class Subscription:
             self.losses.add(error)
 
         changes: list[Change] = [self.intend(False)] if leaves else []
-        return [*changes, found if known else self.intend(True, fresh=True), letter], committed
+        return [*changes, found if known else self.intend(True, fresh=True), told], committed
 
     def ended_elsewhere(self, at: float) -> tuple[DeadLettered, DataLoss] | None:
         """Return the loss of the messages that waited when another process ended this subscription.
@@ -315,8 +317,7 @@ class Subscription:
     def _loss_here(self, reason: str, at: float) -> tuple[DeadLettered, DataLoss]:
         """Return the dead letter and the error of a loss of the records after the safe position."""
         place = format_position(self.cursor.safe)
-        error = DataLoss(self.topic, place, place, reason)
-        return DeadLettered(self.topic, place, place, "", 0, 0, None, error.reason, 0, at), error
+        return report_loss(self.topic, place, place, reason, at)
 
     # Taking
 
@@ -346,8 +347,7 @@ class Subscription:
     def dead_letter(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
-        error = DataLoss(self.topic, first, last, _REASONS.get(loss.reason, UNREADABLE))
-        letter = DeadLettered(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
+        letter, error = report_loss(self.topic, first, last, _REASONS.get(loss.reason, UNREADABLE), at)
         return [Taken(self.topic, loss.last, {}), letter], error
 
     def dead_lettered(self, loss: Loss, error: DataLoss) -> None:

@@ -15,7 +15,6 @@ The rules are those of docs/explanation/get.md, G8 and G9; docs/explanation/look
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -90,7 +89,12 @@ class Processing(Attempts, HandlerRun[Attempt]):
             awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
             hold: what waits behind a message that waits.
         """
-        held_by: object = asyncio.current_task() if awaits else Hand(get_ident())
+        if awaits:
+            from asyncio import current_task  # noqa: PLC0415  a client on threads does not load asyncio
+
+            held_by: object = current_task()
+        else:
+            held_by = Hand(get_ident())
         ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:

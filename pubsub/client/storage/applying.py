@@ -181,6 +181,13 @@ def _tell(db: apsw.Connection, told: c.Told) -> None:
         "delete from pubsub_untold where id in (select id from pubsub_untold where topic = ? order by id limit ?)",
         (told.topic, told.count),
     )
+    if told.deletions:
+        which = "select id from pubsub_deletions where topic = ? order by id limit ?"
+        db.execute(f"delete from pubsub_deletions where id in ({which})", (told.topic, told.deletions))  # noqa: S608
+
+
+def _note_deletion(db: apsw.Connection, noted: c.DeletionNoted) -> None:
+    db.execute("insert into pubsub_deletions (topic, reason) values (?, ?)", (noted.topic, noted.reason))
 
 
 def _raise_loss(db: apsw.Connection, change: c.LossRaised) -> None:
@@ -277,6 +284,7 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.Redriven: _redrive,
     c.LettersRemoved: _remove_letters,
     c.DeadLettered: _dead_letter,
+    c.DeletionNoted: _note_deletion,
     c.Told: _tell,
     c.LossRaised: _raise_loss,
     c.Renewed: _renew,

@@ -162,13 +162,13 @@ class Reading:
         return list(self.db.execute(statement, (member,)))
 
     def untold(self) -> list[tuple[str, str, str, str]]:
-        """Return topic, first and last position and reason of each loss that was not raised yet, oldest first."""
-        return list(
-            self.db.execute(
-                "select topic, first, last, error from pubsub_dead_letters join pubsub_untold using (id, topic)"
-                " order by id"
-            )
-        )
+        """Return topic, first and last position and reason of each loss that was not raised yet, oldest first.
+
+        Deletions of topics follow, without positions.
+        """
+        letters = "select topic, first, last, error from pubsub_dead_letters join pubsub_untold using (id, topic)"
+        deletions = "select topic, '', '', reason from pubsub_deletions"
+        return [row for statement in (letters, deletions) for row in self.db.execute(f"{statement} order by id")]
 
     def untold_letters(self) -> set[int]:
         """Return the numbers of the dead letters of losses that were not raised yet."""

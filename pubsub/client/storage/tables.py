@@ -47,6 +47,11 @@ PATTERNS: Final = (
 """Patterns of topics, and the topics that they brought. An older store gets these tables."""
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
 """Dead letters of losses that were not raised yet. An older store gets this table at its opening."""
+DELETIONS: Final = (
+    "create table if not exists pubsub_deletions (id integer primary key, topic text not null, reason text not null)"
+)
+"""Deletions of topics that were not raised yet, and have no dead letter. An older store gets this table at its opening.
+"""
 CALLS: Final = (
     "create table if not exists pubsub_calls (n integer primary key, id text not null unique, topic text not null,"
     " request blob not null, named integer not null, made real not null, deadline real,"

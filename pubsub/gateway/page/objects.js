@@ -9,6 +9,8 @@ const purge = find("purge");
 const deletion = find("delete");
 
 export const showCreate = () => { create.hidden = !state.operate; };
+const messages = (count) => `${number(count)} ${count === 1 ? "message" : "messages"}`;
+
 export const showPurge = () => { purge.hidden = deletion.hidden = !state.operate; };
 
 // Clear the previous topic before another one is shown.
@@ -42,7 +44,7 @@ purge.onsubmit = async (event) => {
     const body = JSON.stringify({ unread: unread === "on" });
     const found = await ask(`${path(topic)}/purge`, { method: "POST", body, headers: json });
     if (topicShown() !== topic) return;
-    say("purged", `${number(found.records)} messages are deleted, ${number(found.unread)} of them unread.`);
+    say("purged", `${messages(found.records)} deleted, ${number(found.unread)} unread.`);
     purge.reset();
     await state.refresh();
   } catch (error) {
@@ -58,7 +60,7 @@ deletion.onsubmit = async (event) => {
   try {
     const found = await ask(`${path(topic)}?force=${force === "on"}`, { method: "DELETE" });
     if (topicShown() !== topic) return;
-    say("deleted", `${topic} is deleted, with ${number(found.records ?? 0)} messages.`);
+    say("deleted", `${topic} is deleted, with ${messages(found.records ?? 0)}.`);
     deletion.reset();
     await state.refresh();
   } catch (error) {

@@ -83,6 +83,14 @@ class Memory:
         """Return the activity of a group; None if there is none."""
         return self._activities.get((topic, group))
 
+    def groups(self, most: int) -> Iterator[tuple[Topic, Group]]:
+        """Yield the groups that were active, at most so many."""
+        for topic, name in list(self._activities)[:most]:
+            held = self._state.topics.get(topic)
+            group = held.groups.get(name) if held is not None else None
+            if held is not None and group is not None and group.row.on:
+                yield held, group
+
     def offer(self, topic: str, group: str, key: Key) -> Offer | None:
         """Return what is offered to a member."""
         return self._activities[topic, group].offers.get(key)

@@ -174,16 +174,22 @@ class Abandoned:
         elif get.last is not None and knows(topic, get.last[0]):
             return False
         if sole_owner:
-            self._gone(origin, topic, mine, DELETED if deleted else "")
+            self._gone(origin, get, topic, mine, deleted=deleted)
             return True
         return self._sole_owner.park(origin, get, Outcome.UNKNOWN)
 
-    def _gone(self, origin: Origin, topic: Topic | None, mine: Subscription | None, reason: str) -> None:
+    def _gone(self, origin: Origin, get: Get, topic: Topic | None, mine: Subscription | None, *, deleted: bool) -> None:
         state = self._state
         state.counters["places_gone"] += 1
-        place = None if mine is None else mine.cursor.acknowledged
-        log = topic.open.id if topic else ""
-        state.replies.answer(origin, Outcome.GONE, reason=reason, position=place, log=log)
+        facts: dict[str, object] = {"log": topic.open.id if topic else ""}
+        if mine is not None:
+            facts["position"] = mine.cursor.acknowledged
+        if deleted:
+            facts["reason"] = DELETED
+            known, loss = state.undelivered.lost(get)
+            facts["number"] = get.number if known else 0
+            facts["first"], facts["message"] = loss or (None, None)
+        state.replies.answer(origin, Outcome.GONE, **facts)
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:
         """Hold the topic back if a position lies beyond its log's end, since the log was longer at some time."""

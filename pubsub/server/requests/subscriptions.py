@@ -93,6 +93,7 @@ class Subscriptions:
             request.sender, request.number, request.epoch, on, cursor, continues=continues
         )
         if changed:
+            state.undelivered.forget(topic.name, request.sender)
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
             if start != LATEST:
                 state.measure(topic)  # Records from before the subscription now count as its backlog.

@@ -29,6 +29,7 @@ from pubsub.server.state.publishers import Publishers
 from pubsub.server.state.quotas import Quotas
 from pubsub.server.state.replies import Replies
 from pubsub.server.state.uncommitted import Uncommitted
+from pubsub.server.state.undelivered import Undelivered
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
@@ -93,6 +94,7 @@ class State:
         quarantined: quarantined topics: those that came back after an operator had abandoned them.
         given: by topic that was given away: its receiver, as announced.
         deletions: the deleted names, with the numbers of their last deletions.
+        undelivered: what subscribers had not acknowledged of deleted topics.
         unheard: topics held here that too few proxies have confirmed.
         announcements: topics to announce to every proxy after the commit, in announced form.
         count_change: True if the next commit increases the change number.
@@ -105,11 +107,8 @@ class State:
     ) -> None:
         self.settings, self.stamps, self.reader = settings, stamps, reader
         self.store_id, self.incarnation, self.change = loaded.store_id, loaded.incarnation, loaded.change
-        self._next_topic, self._next_log, self.next_watermark = (
-            loaded.next_topic,
-            loaded.next_log,
-            loaded.next_watermark,
-        )
+        self._next_topic, self._next_log = loaded.next_topic, loaded.next_log
+        self.next_watermark = loaded.next_watermark
         self._random, self.started = random, now
         self.topics = loaded.topics
         self.defaults = tuple(map(parse_default, settings.topic_defaults))
@@ -146,6 +145,7 @@ class State:
         }
         self.unconfirmed = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
         self.deletions = _deletions(loaded.notes)
+        self.undelivered = Undelivered(loaded.notes, self.uncommitted)
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.left = -1

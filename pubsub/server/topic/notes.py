@@ -40,5 +40,9 @@ PATTERN: Final = "pattern "
 DELETED: Final = "deleted "
 """A topic that was deleted; its name follows. The value: the number of its last deletion."""
 
+UNDELIVERED: Final = "undelivered "
+"""A subscription that went with a deleted topic; the topic and the subscriber follow. The value: its number, and the
+messages that it had not acknowledged."""
+
 PORT: Final = "port"
 """The port of the server, if the system chose it."""

@@ -15,7 +15,9 @@ import apsw
 from pubsub.client.core.subscription import DROPPED, PURGED
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
-from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading, lost_range
+from tests.simulation.deleting import note_told
+from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.purged import lost_range
 from tests.simulation.retrying import Retries
 from tests.simulation.world import World
 
@@ -172,6 +174,7 @@ class Program:
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
+            note_told(self.history, self.reading(error.topic), error)
             self.reading(error.topic).make_anew(self.world.now)
         elif isinstance(error, DataLoss | Refused) or (
             isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
