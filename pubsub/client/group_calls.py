@@ -41,7 +41,7 @@ class GroupCalls(ClientBase, ABC):
         """Run a call's flow on this thread."""
 
     def leave(self, topic: str, *, group: str, timeout: float | None = None) -> None:
-        """Leave a consumer group: finish what is in hand, and give all else back. Nothing stays in doubt.
+        """Leave a consumer group: finish the messages in hand, and give all others back. Nothing stays in doubt.
 
         `close` leaves all groups. A later call that takes from the group joins again.
 
@@ -51,7 +51,7 @@ class GroupCalls(ClientBase, ABC):
 
         Raises:
             NotSubscribed: this client is no member.
-            Unavailable: the service did not confirm in time; what this client holds is given back once it is heard.
+            Unavailable: the service did not confirm in time; all is given back once this client is heard.
             PubsubError: otherwise as `get`.
         """
         self._run(self._calls.group_waits.leave(topic, group, timeout))

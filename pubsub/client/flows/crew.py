@@ -76,7 +76,7 @@ class Source(Protocol[Found]):
         """Undo the beginning of a message with an attempt that an exception from anywhere ended."""
 
     def between(self) -> None:
-        """Do what is due between two messages. The lock is held."""
+        """Do the due work between two messages. The lock is held."""
 
 
 class Crew(Generic[Found]):

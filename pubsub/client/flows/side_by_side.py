@@ -65,7 +65,7 @@ class SideBySide(Processing):
 
     Args:
         topics: as for `process`.
-        hold: what waits behind a message that waits or is in hand: those with its key, or none.
+        hold: the messages that wait behind one that waits or is in hand: those with its key, or none.
         concurrency: most handlers at a time.
     """
 
