@@ -50,6 +50,13 @@ Command = Annotated[
     ),
 ]
 
+Withdraw = Annotated[
+    bool, typer.Option("--withdraw", help="Stop serving for good, so that another client may serve it.")
+]
+Together = Annotated[
+    bool, typer.Option("--group", help="Share the calls with any number of workers that give --group, too.")
+]
+
 HandlerTimeout = Annotated[
     float | None,
     typer.Option(
@@ -176,13 +183,9 @@ def serve(
     ] = None,
     part: Part = 0,
     parts: Parts = 1,
-    group: Annotated[
-        bool, typer.Option("--group", help="Share the calls with any number of workers that give --group, too.")
-    ] = False,
+    group: Together = False,
     handler_timeout: HandlerTimeout = None,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Stop serving for good, so that another client may serve it.")
-    ] = False,
+    withdraw: Withdraw = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer each call of SERVICE with the output of COMMAND.
