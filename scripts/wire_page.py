@@ -51,6 +51,7 @@ FORMS = {
     "bytes": "as they are",
     "topics": "`topic=value`, separated by single spaces",
     "stages": "`attempt=rows`, separated by single spaces",
+    "a member's words": "lines, see [consumer groups](../explanation/groups.md)",
     "deletions": "lines of `topic number`",
     "patterns": "lines of `subscriber pattern number on stamp`",
 }

@@ -82,3 +82,36 @@ OFFSET_BITS: Final = 40
 
 OFFSET_MAX: Final = (1 << OFFSET_BITS) - 1
 """One above the highest offset of a log. When a log is full, puts are answered `full`."""
+
+GROUPS_MAX: Final = 100
+"""Consumer groups of one topic."""
+
+PARTS_MAX: Final = 4_096
+"""Parts of a keyed group."""
+
+MEMBERS_MAX: Final = 4_096
+"""Members of one group that are remembered. Beyond it a further member is answered `full`."""
+
+CLAIMED_RECORDS_MAX: Final = 10_000
+"""Records that one member of a group holds as claimed; the same limit for those offered to it."""
+
+CLAIMED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The same limits for bytes."""
+
+CLAIMED_RANGES_MAX: Final = 256
+"""The same limits for ranges."""
+
+WORK_LINES_MAX: Final = 1_024
+"""Lines in the body of a WORK."""
+
+HOLDING_LINES_MAX: Final = 4_096
+"""Lines in front of the records in an answer to WORK."""
+
+ATTEMPTS_MAX: Final = 1_000
+"""Attempts of one record that a group may allow."""
+
+DEAD_REASON_LENGTH_MAX: Final = 300
+"""Characters of the reason why a record is a dead letter, percent-encoded."""
+
+LOST_SECONDS_MIN: Final = 1
+"""Least time after which a group gives up what a silent member has claimed."""

@@ -5,7 +5,6 @@ The rule is docs/explanation/compaction.md, KL9.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, ItemsView, Iterator
@@ -235,24 +234,6 @@ def _received(view: View, status: Status) -> bool:
 
 def _absent(topic: str) -> str:
     return f"topic {topic}: no server holds it; pubsub status lists the topics"
-
-
-class AsyncTable(Table):
-    """A table of `AsyncClient`: an asynchronous context manager; its calls that wait are coroutines."""
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.close)
-
-    async def wait_for(self, key: Key, timeout: float | None = None) -> bytes:  # type: ignore[override]
-        """Return the value of a key as soon as there is one; arguments and errors as `Table.wait_for`."""
-        return await asyncio.to_thread(Table.wait_for, self, key, timeout)
-
-    async def sync(self, timeout: float | None = None) -> None:  # type: ignore[override]
-        """Wait until the table has every message with an earlier answer to its put; errors as `Table.sync`."""
-        await asyncio.to_thread(Table.sync, self, timeout)
 
 
 _Kind = TypeVar("_Kind", bound=Table)

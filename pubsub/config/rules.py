@@ -232,6 +232,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "subscribers_max": Rule(_count, "Subscribers per topic."),
     "answer_records_max": Rule(_whole(1, 65_536, "records"), "Records of one answer to a get."),
     "answer_bytes_max": Rule(_size(1, 16 * 2**20), "Bytes of one answer to a get; a record that is larger goes alone."),
+    "member_liveness_seconds": Rule(
+        _seconds(0.1, 3600), "Silence after which others get what a member of a consumer group was offered."
+    ),
     "wait_seconds_max": Rule(_seconds(0, 3600), "Longest wait of one get at the server."),
     "timeout_seconds": Rule(_seconds(0, 10**9), "Time limit of an operation, if it has no other."),
     "try_seconds": Rule(

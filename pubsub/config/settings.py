@@ -130,6 +130,7 @@ class ServerSettings(LivenessSettings):
         topics_auto: as for a proxy.
         answer_records_max, answer_bytes_max: size limits of one answer to a GET.
         wait_seconds_max: longest long poll.
+        member_liveness_seconds: silence after which a member of a consumer group is no longer waited for.
         memory_bytes_max: memory of the process above which it closes all connections and opens them anew; 0: no limit.
         standby_of: address of the other member of the same server, for a member that starts; None: a server of its own.
         standby_stream_bytes_max: newest changes kept for a member that was away.
@@ -160,6 +161,7 @@ class ServerSettings(LivenessSettings):
     answer_records_max: int = 20_000
     answer_bytes_max: int = 4 * MIB
     wait_seconds_max: float = 60.0
+    member_liveness_seconds: float = 3.0
     memory_bytes_max: int = 8 * GIB
     standby_of: str | None = None
     standby_stream_bytes_max: int = 1 * GIB

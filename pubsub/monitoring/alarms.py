@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, Final
 
+from pubsub.monitoring.group_alarms import group_alarms
 from pubsub.protocol.topic_settings import CLOCK_AHEAD, NOT_SOLE_OWNER, OTHER_DEFAULTS
 
 DISK_FREE_MIN: Final = 0.05
@@ -58,6 +59,7 @@ def alarms(report: Facts) -> list[str]:
         *_overdue(topics),
         *_kept(topics),
         *_superseded(topics),
+        *group_alarms(report["servers"]),
         *_moves(report["moves"]),
         *_deletions(report["proxies"]),
     ]

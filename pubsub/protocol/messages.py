@@ -29,6 +29,7 @@ from pubsub.protocol.fields import (
     Word,
     one_of,
 )
+from pubsub.protocol.groups import Attempts, Describe, Group, Joined, OnLost, Parts, Work
 from pubsub.protocol.names import EARLIEST, LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.sinks import Publish, Stage
@@ -96,6 +97,18 @@ class Subscribe:
     pattern: Annotated[Number, "!pattern"] = 0
     """The number of the pattern by which the client joins the topic. A start at a timestamp then allows for the bound
     on skew. 0: the client names the topic itself."""
+    group: Annotated[Joined, "!group"] = ""
+    """The mode of a consumer group with this `name`, which is made unless it exists. `any`: as it is, and if it is made
+    a shared one. "": this is no group."""
+    parts: Parts = 0
+    """Parts of a keyed group; 0: as it is, and if it is made 256."""
+    on_lost: Annotated[OnLost, "onlost"] = ""
+    """`redeliver`: the claims of a member that is silent for `lost` are given up. "": as it is, and if it is made
+    `wait`."""
+    lost_ms: Annotated[Number, "lost"] = 0
+    """Milliseconds; 0: as it is, and if it is made 600,000."""
+    attempts: Attempts = 0
+    """Attempts after which a record becomes a dead letter; 0: as it is, and if it is made 5."""
 
 
 @message("UNSUBSCRIBE", positional=2)
@@ -110,6 +123,10 @@ class Unsubscribe:
     log: Hex = ""
     avoid: Hex = ""
     name: Id = ""
+    group: Annotated[Flag, "!group"] = 0
+    """1: end the consumer group with this `name`, for all its members."""
+    force: Annotated[Flag, "!force"] = 0
+    """With `!group`, 1: also while a silent member has claims."""
 
 
 @message("CONFIGURE", positional=2)
@@ -408,6 +425,9 @@ Message = (
     | Configure
     | Settings
     | Purge
+    | Work
+    | Describe
+    | Group
     | Get
     | Read
     | Put

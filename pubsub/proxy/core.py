@@ -45,11 +45,9 @@ from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
-REQUESTS: Final = frozenset(
-    {"SUBSCRIBE", "UNSUBSCRIBE", "CONFIGURE", "SETTINGS", "PURGE", "GET", "READ", "PUT", "STAGE", "PUBLISH"}
-)
-READS: Final = frozenset({"GET", "READ", "SETTINGS", "PURGE"})
+READS: Final = frozenset({"GET", "READ", "SETTINGS", "PURGE", "WORK", "DESCRIBE", "GROUP"})
 """Requests that do not create a topic."""
+REQUESTS: Final = READS | {"SUBSCRIBE", "UNSUBSCRIBE", "CONFIGURE", "PUT", "STAGE", "PUBLISH"}
 
 ANSWERS: Final = frozenset({"STATUS", "VOTE"})
 """Not answered: an answer to an answer would start an endless exchange."""

@@ -27,6 +27,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol import Configure, Operate, decode
 from pubsub.protocol.codec import END
 from pubsub.protocol.deletions import Delete
+from pubsub.protocol.groups import Group
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import ALLOWED, Access, Verdict, Why
 from pubsub.security.authorized import Role
@@ -48,7 +49,7 @@ _USER_AT: Final = GENERATION_BYTES + 1
 SERVER_USERS: Final = f"{Role.SERVER}:"
 """Prefix of the users that are servers."""
 
-_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE", b"PATTE", b"DELET"})
+_WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA", b"CONFI", b"PURGE", b"PATTE", b"DELET", b"GROUP"})
 """First bytes of the messages that the audit records when they are allowed."""
 
 
@@ -254,6 +255,14 @@ def facts(head: bytes) -> dict[str, Any]:
         return {"action": "purge", "sender": said.sender, "topic": said.topic, "unread": said.unread}
     if isinstance(said, Delete):
         return {"action": "delete", "sender": said.sender, "topic": said.topic, "number": said.number}
+    if isinstance(said, Group):
+        return {
+            "action": said.action,
+            "sender": said.sender,
+            "topic": said.topic,
+            "group": said.name,
+            "member": said.member,
+        }
     assert isinstance(said, Operate)
     names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop", "number")
     return {name: getattr(said, name) for name in names if getattr(said, name)}

@@ -17,6 +17,7 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.codec import END
 from pubsub.protocol.deletions import Delete
 from pubsub.protocol.families import Matching, Pattern
+from pubsub.protocol.groups import Describe, Group, Work
 from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import Operation
@@ -39,6 +40,9 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"UNSUBSCRIBE": Operation.GET,
     b"GET": Operation.GET,
     b"READ": Operation.GET,
+    b"WORK": Operation.GET,
+    b"DESCRIBE": Operation.SETTINGS,
+    b"GROUP": Operation.OPERATE,
     b"SETTINGS": Operation.SETTINGS,
     b"CONFIGURE": Operation.OPERATE,
     b"PATTERN": Operation.PATTERN,
@@ -94,12 +98,14 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.PUT, message.sender, message.topic)
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
         return Question(Operation.GET, message.sender, message.topic, message.name)
+    if isinstance(message, Work):
+        return Question(Operation.GET, message.sender, message.topic, message.group)
     if isinstance(message, Pattern | Matching):
         return Question(Operation.PATTERN, message.sender)
-    if isinstance(message, m.Settings):
+    if isinstance(message, m.Settings | Describe):
         return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
-    if isinstance(message, m.Operate | m.Configure | Purge | Delete):
+    if isinstance(message, m.Operate | m.Configure | Purge | Delete | Group):
         return Question(Operation.OPERATE, message.sender)
     return Question(Operation.OTHER, message.sender)

@@ -29,6 +29,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.bodies import split_topics
 from pubsub.protocol.deletions import Deleted
 from pubsub.protocol.families import Patterns
+from pubsub.protocol.groups import Describe, Group, Work
 from pubsub.protocol.messages import (
     Configure,
     Get,
@@ -48,6 +49,7 @@ from pubsub.protocol.names import is_hex, parse_endpoint
 from pubsub.protocol.sinks import Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
+from pubsub.server.groups.memory import Memory
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.patterns import ServerPatterns
@@ -61,6 +63,7 @@ from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.configuring import Configuring
 from pubsub.server.requests.gets import Gets
+from pubsub.server.requests.groups import Groups
 from pubsub.server.requests.operations import Operations
 from pubsub.server.requests.purging import Purging
 from pubsub.server.requests.puts import Puts
@@ -127,12 +130,14 @@ class ServerCore:
         trusts_ages = self.proxies.trusts_ages
         self.gets = Gets(state, self.sole_owner, self.abandoned, self.replays, trusts_ages)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
+        self.group_memory = Memory(state, trusts_ages, now)
+        self.groups = Groups(state, self.group_memory, self.sole_owner, self.admission, self.subscriptions)
         self.configuring = Configuring(state, self.admission, self.retention)
         self.purging = Purging(state, self.sole_owner, self.patterns, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission, self.replays)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
-        self.reports = Reports(state, self.proxies, self.stores, self.moves)
+        self.reports = Reports(state, self.proxies, self.stores, self.moves, self.group_memory)
         self.intercept: Callable[[Origin, Message, float], bool] = _nobody
         """Handles a message for a member of a pair; returns False if the message is not of that kind."""
         self.deposed: Callable[[int], None] = _nothing
@@ -202,8 +207,14 @@ class ServerCore:
                 self.subscriptions.acknowledge(origin, request)
             else:
                 self.gets.get(origin, request, now, sole_owner)
+        elif isinstance(request, Work | Describe | Group):
+            self.groups.keep(origin, request, sole_owner)
         elif isinstance(request, Subscribe | Unsubscribe):
-            if request.name:
+            if request.group and isinstance(request, Subscribe):
+                self.groups.subscribe(origin, request, now, sole_owner)
+            elif request.group and isinstance(request, Unsubscribe):
+                self.groups.keep(origin, request)
+            elif request.name:
                 self.subscriptions.subscribe_named(origin, request, now, sole_owner)
             else:
                 self.subscriptions.subscribe(origin, request, now, sole_owner)
@@ -333,6 +344,7 @@ class ServerCore:
         state.uncommitted.rows += self.staging.tick(now)
         state.uncommitted.rows += self.delays.tick(now)
         self.backlogs.tick(now)
+        self.group_memory.tick(now)
 
     def deadline(self) -> float:
         """Return the time at which `tick` has something to do (monotonic seconds)."""
@@ -348,6 +360,7 @@ class ServerCore:
             self.staging.deadline(),
             self.delays.deadline(),
             self.backlogs.deadline(),
+            self.group_memory.deadline(),
         )
 
     # Outgoing messages
@@ -359,13 +372,14 @@ class ServerCore:
 
     def has_ready(self) -> bool:
         """Return True if `deliver` has a waiting request to look at."""
-        return self.state.long_polls.has_ready() or self.reads.has_ready()
+        return self.state.long_polls.has_ready() or self.reads.has_ready() or self.groups.has_ready()
 
     def deliver(self, now: float) -> None:
         """Answer the waiting GETs and READs that have messages; call it when this loop's changes are in the store."""
         self.replays.begin(now)
         self.gets.deliver(now)
         self.reads.deliver(now)
+        self.groups.deliver(now)
         self.replays.end()
 
     def committed(self, now: float) -> None:
@@ -421,6 +435,7 @@ class ServerCore:
         self.retention.pause(now, touched)
         self.staging.pause(now)
         self.delays.pause(now, touched)
+        self.group_memory.reverted(touched)
         self.state.replies.retry(outcome, reason)
 
 

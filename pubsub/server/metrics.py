@@ -7,16 +7,41 @@ holds. The report and the metrics of a gateway have the values of each topic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pubsub.base.resources import used
 from pubsub.config.settings import ServerSettings
 from pubsub.metrics.snapshot import Distribution, Gauge, Snapshot
 from pubsub.server.core import ServerCore
+from pubsub.server.groups.facts import group_facts
 from pubsub.server.loop import Loop
 from pubsub.server.pair import Pair
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.upkeep.backlog_limit import Backlog
+
+GROUPS_MAX: Final = 200
+"""Most consumer groups with lines of their own."""
+
+_GROUP_GAUGES: Final = {
+    "waiting": "Messages that wait for a member of a consumer group.",
+    "offered": "Messages that are offered to members.",
+    "claimed": "Messages that members have claimed.",
+    "in_doubt": "Messages that silent members have claimed.",
+    "in_doubt_members": "Silent members with claims.",
+    "in_doubt_seconds": "Silence of the member with claims that is silent for the longest time.",
+    "delayed": "Messages that wait for a time after a failed attempt.",
+    "dead_letters": "Dead letters.",
+    "members_heard": "Members that were heard within a liveness.",
+    "suspended": "1 if the group waits for an operator after a restore.",
+    "full": "1 if the group is full of dead letters and claims nothing.",
+    "held_seconds_max": "Time for which a member holds claims without a pause; the longest one.",
+}
+_GROUP_COUNTS: Final = {
+    "released": "Messages given up by an operator or by the policy, since the server's start.",
+    "done_after_release": "Messages done after they were given up: effects that may be double.",
+    "claims_refused": "Claims refused, because another member has the part or an earlier message waits.",
+    "offers_lost": "Offers ended because their member went silent.",
+}
 
 
 def serving(
@@ -55,6 +80,7 @@ def serving(
         Gauge("links", "", _open(counters), {"to": "own_address"}),
         *_queues(loop, core),
         *_backlogs(core),
+        *_groups(core, now),
         Gauge("moves", "Topics under transfer.", len(core.moves.giving.gifts), {"direction": "giving"}),
         Gauge("moves", "", len(core.moves.receiving.incoming), {"direction": "receiving"}),
         *_disk(state.disk(), state.process()),
@@ -132,6 +158,17 @@ def _backlogs(core: ServerCore) -> Iterator[Gauge]:
     none = Backlog("", "", 0.0)  # A family without a line would be missing from the page.
     for one in core.backlogs.watched.values() or (none,):
         yield Gauge("backlog_used_ratio", text, one.share, {"topic": one.topic, "subscriber": one.subscriber})
+
+
+def _groups(core: ServerCore, now: float) -> Iterator[Gauge]:
+    """Yield the figures of consumer groups. A server without groups has no line."""
+    for topic, group in core.group_memory.groups(GROUPS_MAX):
+        facts = group_facts(core.group_memory.desk(topic, group, now), core.state)
+        labels = {"topic": topic.name, "group": group.name}
+        for name, text in _GROUP_GAUGES.items():
+            yield Gauge(f"group_{name}", text, float(facts[name] or 0), labels)
+        for name, text in _GROUP_COUNTS.items():
+            yield Gauge(f"group_{name}", text, facts["counts"].get(name, 0), labels)
 
 
 def _disk(sizes: Mapping[str, int], process: Mapping[str, int]) -> Iterator[Gauge]:

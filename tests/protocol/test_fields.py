@@ -10,6 +10,7 @@ import pytest
 from pubsub.protocol import decode, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.deletion_table import Deletion
+from pubsub.protocol.group_bodies import Range, Say
 from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.pattern_table import PatternRow
@@ -26,6 +27,7 @@ SAMPLES: dict[Any, Any] = {
     tuple[Deletion, ...] | None: (Deletion("orders", 7),),
     View | None: VIEW,
     VoteOutcome: VoteOutcome.REPORTED,
+    Say: Say(done=(Range(HEX, 1, 4, 2),)),
     EntryId: EntryId(4, 7),
     str: HEX,
     Outcome: Outcome.LOST,
@@ -35,7 +37,15 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "last:7", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "takeover"}
+NAMED = {
+    "start": "last:7",
+    "stores": f"{HEX}.1.s1",
+    "gone": f"{HEX}.1.",
+    "kind": "takeover",
+    "what": "dead",
+    "on_lost": "redeliver",
+}
+MODES = {("Subscribe", "group"): "keyed", ("Group", "mode"): "keyed"}
 STEPS = {"Copy": "begin", "Repair": "batch"}
 KINDS = get_args(Message)
 
@@ -47,6 +57,8 @@ def sample(kind: type, name: str, default: Any) -> Any:
         return 2 if default == 1 else 1
     if name == "step" and kind.__name__ in STEPS:
         return STEPS[kind.__name__]
+    if (kind.__name__, name) in MODES:
+        return MODES[kind.__name__, name]
     assert name in NAMED or hint in SAMPLES, f"add a sample for {kind.__name__}.{name}, which is {hint}"
     return NAMED[name] if name in NAMED else SAMPLES[hint]
 

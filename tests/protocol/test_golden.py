@@ -16,13 +16,25 @@ from typing import Any, get_args
 import pytest
 
 from pubsub.errors import DecodeError
-from pubsub.protocol import decode, deletions, encode, families, messages, register, standby, topic_objects, transfers
+from pubsub.protocol import (
+    decode,
+    deletions,
+    encode,
+    families,
+    group_bodies,
+    groups,
+    messages,
+    register,
+    standby,
+    topic_objects,
+    transfers,
+)
 from pubsub.protocol.messages import Message
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 NAMES = {
     **vars(register), **vars(standby), **vars(transfers), **vars(topic_objects), **vars(families),
-    **vars(deletions), **vars(messages)
+    **vars(deletions), **vars(group_bodies), **vars(groups), **vars(messages)
 }  # fmt: skip
 ID, TOPIC, HEX = "A" * 64, "~" * 80, "f" * 16
 NUMBER = 2**63 - 1
@@ -83,6 +95,12 @@ EDGES = {
                "now", "-1", "7", HEX + ".0", HEX, "@", "@-1", "@01", f"@{NUMBER + 1}", "@earliest"]),
     "rows": ("PUT a b 1 publisher=0000000000000000 count=1 previous=0 crc=1 !rows={}",
              ["1", "64"], ["", "0", "65", "01", str(NUMBER + 1)]),
+    "mode of a group": ("SUBSCRIBE a b number=1 opening=1 !group={}", ["any", "shared", "keyed"], ["", "both"]),
+    "mode": ("GROUP a b change name=g subscription=1 mode={}", ["shared", "keyed"], ["", "any"]),
+    "policy": ("SUBSCRIBE a b number=1 opening=1 onlost={}", ["wait", "redeliver"], ["", "drop"]),
+    "parts": ("SUBSCRIBE a b number=1 opening=1 parts={}", ["0", "4096"], ["", "-1", "4097", "01"]),
+    "attempts": ("SUBSCRIBE a b number=1 opening=1 attempts={}", ["0", "1000"], ["", "-1", "1001", "01"]),
+    "facts of groups": ("DESCRIBE a b what={}", ["groups", "members", "dead"], ["", "all"]),
     "position": ("GET a b {} number=1 opening=1", ["-1", "0" * 16 + ".0", HEX + f".{NUMBER}"],
                  ["", "-2", "0" * 16, "0" * 16 + ".", "0" * 15 + ".0", "0" * 16 + f".{NUMBER + 1}"]),
     "entry": ("ACK a 0000000000000000 0000000000000000 term=1 loop=1 durable={}",

@@ -22,17 +22,22 @@ from pubsub.server.moves.chunks import (
     Batches,
     BatchRow,
     Configured,
+    CopiedRow,
+    Copies,
     DelayedRow,
     DelayedRows,
     Described,
+    Groups,
     Last,
     LogRow,
+    Members,
     Moving,
     Ordered,
     Part,
     PieceRow,
     Purged,
     Removed,
+    Retries,
     Staged,
     SubscriptionRow,
     Subscriptions,
@@ -48,7 +53,18 @@ from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
-from tests.server.test_fields import FULL, PARTS, PUBLISHERS, REMOVAL, SETTINGS, full_topic
+from tests.server.test_fields import (
+    COPY,
+    FULL,
+    GROUP,
+    MEMBER,
+    PARTS,
+    PUBLISHERS,
+    REMOVAL,
+    RETRY,
+    SETTINGS,
+    full_topic,
+)
 from tests.server.test_sinks import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -72,6 +88,10 @@ CHUNKED: list[Part] = [
     DelayedRows([DelayedRow(20, ALICE, 3, 2, 5, b"{\n}"), DelayedRow(21, ALICE, 5, 1, 5, b"")]),
     Ordered(A),
     Purged({A: Places(5, 4), B: Places(2)}),
+    Groups({"g": GROUP}),
+    Members("g", [("w1", A, MEMBER)]),
+    Retries("g", [RETRY]),
+    Copies("g", [CopiedRow(COPY, b"{\n}")]),
 ]
 DATA = {form: [encode(part, form) for part in CHUNKED] for form in FORMS}
 
@@ -94,6 +114,8 @@ def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> No
     del topic.subscriptions["@job"]  # The topic had none yet.
     topic.settings, topic.delayed = DEFAULTS, Delayed()  # And no settings, and nothing waited.
     topic.purged.clear()
+    topic.groups.clear()
+    del topic.subscriptions["%g:1"]
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]

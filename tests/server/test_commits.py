@@ -59,6 +59,16 @@ def shown() -> Iterator[tuple[str, Commit]]:
         | c.DelayedGone
         | c.ShelfMerged
         | c.ShelfDiscarded
+        | c.GroupChanged
+        | c.MemberChanged
+        | c.MemberGone
+        | c.RetriesChanged
+        | c.CopyKept
+        | c.CopyChanged
+        | c.CopyGone
+        | c.CopiesMerged
+        | c.CopiesDropped
+        | c.GroupEmptied
     )
     first = [change for change in CHANGES if not isinstance(change, later)]  # Of the first release.
     yield from (("all", Commit(7, 3, first)), ("none", Commit(7, 3, [])), ("bodies", Commit(7, 3, BODIES)))

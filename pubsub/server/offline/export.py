@@ -67,7 +67,7 @@ from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.compacted import outside
-from pubsub.server.topic.consumers import is_key
+from pubsub.server.topic.consumers import group_of, is_key
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
 from pubsub.server.topic.purged import unread_place, without_purged
@@ -189,6 +189,8 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     count += write_delayed(store, topic, publishers, folder)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
+            if group_of(name):
+                continue  # An export has no groups: nobody could tell what their members have done since.
             row = subscription.row()
             waiting = ",".join(
                 f"{log}.{low}-{stop - 1}{'?' if span.doubtful else ''}"

@@ -30,6 +30,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.group import group_changes
 from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Log, Topic
 
@@ -121,5 +122,7 @@ def _end_log(topic: Topic, number: int, now: int) -> list[c.Change]:
         out.append(c.OrderChanged(topic.number, ""))
     for name, subscription in topic.subscriptions.items():
         out.append(c.SubscriptionChanged(topic.number, name, *subscription.row()))
+    for group in topic.groups.values():
+        out += group_changes(topic.number, group)
     past = sorted(row for row in topic.delayed.rows.values() if row.due <= now)
     return out + [c.DelayedGone(row.shelf, row.due, row.publisher, row.counter) for row in past]

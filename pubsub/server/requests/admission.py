@@ -20,13 +20,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from pubsub.base.limits import DELAYED_BYTES_MAX, DELAYED_ROWS_MAX, OFFSET_MAX
+from pubsub.protocol.groups import Describe, Group, Work
 from pubsub.protocol.messages import Configure, Get, Outcome, Put, Read, Settings
 from pubsub.protocol.names import is_service_topic
 from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import Request, State
-from pubsub.server.topic.consumers import KEY, Session
+from pubsub.server.topic.consumers import KEY, Session, group_key, group_of
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
@@ -42,13 +43,14 @@ def _creates(request: Request) -> bool:
     """Return True if a request creates its topic, and only an operator's may."""
     if request.topic.startswith("$"):
         return False
-    reads = isinstance(request, Get | Read | Settings | Purge)
+    reads = isinstance(request, Get | Read | Settings | Purge | Work | Describe | Group)
     return not (reads or (isinstance(request, Configure) and request.create))
 
 
 def _workers(topic: Topic) -> Iterator[str]:
-    """Yield the clients that are subscribed."""
-    return (name for name, one in topic.subscriptions.items() if one.on and isinstance(one.consumer, Session))
+    """Yield the clients that are subscribed, and the groups."""
+    yield from (name for name, one in topic.subscriptions.items() if one.on and isinstance(one.consumer, Session))
+    yield from (group_key(name) for name, group in topic.groups.items() if group.row.on)
 
 
 class Admission:
@@ -136,7 +138,18 @@ class Admission:
             return "another_client_serves_this"
         if topic is None:
             return self._new_topic()
-        return "subscribers_max" if not known and len(topic.subscriptions) >= state.settings.subscribers_max else ""
+        subscribers = len(topic.subscriptions)
+        if topic.groups:  # What waits for groups has limits of its own.
+            subscribers -= sum(1 for name in topic.subscriptions if group_of(name))
+        return "subscribers_max" if not known and subscribers >= state.settings.subscribers_max else ""
+
+    def topic(self) -> str:
+        """Return the rejection reason of a new topic."""
+        return self._new_topic()
+
+    def is_served(self, topic: Topic) -> bool:
+        """Return True if a service has a worker, or a group of them."""
+        return any(_workers(topic))
 
     def settings(self, topic: Topic | None) -> str:
         """Return the rejection reason of other settings. A full disk takes those of a topic that exists.

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pubsub.config.addresses import reaches_out
 from pubsub.protocol.names import format_position
+from pubsub.server.groups.facts import group_facts
+from pubsub.server.groups.memory import Memory
 from pubsub.server.moves.giving import State as Progress
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.proxies import Proxies
@@ -16,6 +18,7 @@ from pubsub.server.requests.kept import kept
 from pubsub.server.requests.overdue import delayed
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
+from pubsub.server.topic.consumers import group_of
 from pubsub.server.topic.purged import shown_records
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
@@ -35,10 +38,12 @@ class Reports:
     Args:
         proxies, stores: the other processes that the server knows.
         moves: topics under transfer.
+        memory: what is remembered of consumer groups.
     """
 
-    def __init__(self, state: State, proxies: Proxies, stores: Stores, moves: Moves) -> None:
+    def __init__(self, state: State, proxies: Proxies, stores: Stores, moves: Moves, memory: Memory) -> None:
         self._state, self._proxies, self._stores, self._moves = state, proxies, stores, moves
+        self._memory = memory
         self._made_at, self._body, self._lookups = 0.0, b"", 0
         self.metrics = ""
         """The URL of the metrics; "" if there is none."""
@@ -89,6 +94,7 @@ class Reports:
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
             * `keep`, `drop` and more: see `requests.kept`. `delayed` and more: see `requests.overdue`.
+            * `groups`: of a topic with consumer groups, each as in the answer to DESCRIBE (`groups.facts`).
             * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`.
         """
         if topic:
@@ -104,7 +110,11 @@ class Reports:
         room, waits = SUBSCRIBERS_MAX, Waiting(state, now)
         keys, bind = dict(self.keys()) if self.keys is not None else {}, state.settings.bind
         for name in sorted(names)[:TOPICS_MAX]:
-            topics[name] = _topic(state, state.topics[name], room, waits, now)
+            topic = state.topics[name]
+            topics[name] = _topic(state, topic, room, waits, now)
+            if groups := [group for group in topic.groups.values() if group.row.on]:
+                desks = (self._memory.desk(topic, group, now) for group in groups)
+                topics[name]["groups"] = [group_facts(desk, state) for desk in desks]
             room -= len(topics[name]["subscribers"])
         self._lookups, ahead = waits.lookups, self._proxies.ahead_seconds(now)
         quarantined = [
@@ -162,7 +172,9 @@ def _packed(facts: dict[str, Any]) -> bytes:
 
 def _topic(state: State, topic: Topic, room: int, waits: Waiting, now: float) -> dict[str, Any]:
     subscriptions = [
-        (name, topic.subscriptions[name]) for name in sorted(topic.subscriptions) if topic.subscriptions[name].on
+        (name, topic.subscriptions[name])
+        for name in sorted(topic.subscriptions)
+        if topic.subscriptions[name].on and not group_of(name)
     ]
     due = {name: waits.due(topic, subscription.cursor.backlog) for name, subscription in subscriptions}
     subscribers = {

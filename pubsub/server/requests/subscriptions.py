@@ -85,7 +85,7 @@ class Subscriptions:
         if start != LATEST and is_service_topic(request.topic):
             state.replies.refuse(origin, "a service's topic can only be received from its end")
             return
-        begin = self._begin(origin, request, start, now, sole_owner)
+        begin = self.begin(origin, request, start, now, sole_owner)
         if begin is None:
             return
         topic, cursor = begin
@@ -154,7 +154,7 @@ class Subscriptions:
         else:
             self._settle(origin, request, now, sole_owner)
 
-    def _begin(
+    def begin(
         self, origin: Origin, request: Subscribe | Unsubscribe, start: Start, now: float, sole_owner: bool
     ) -> tuple[Topic, Cursor] | None:
         """Return the topic, which is made if it does not exist, and a cursor at `start`.
@@ -188,7 +188,7 @@ class Subscriptions:
     def _settle(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool) -> None:
         """Make a named subscription, or end it."""
         on = isinstance(request, Subscribe)
-        begin = self._begin(
+        begin = self.begin(
             origin, request, request.start if isinstance(request, Subscribe) else LATEST, now, sole_owner
         )
         if begin is None:

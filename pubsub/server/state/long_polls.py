@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pubsub.protocol.messages import Get, Outcome
@@ -54,6 +54,12 @@ class LongPolls:
         self._ready: dict[str, None] = {}
         self._later: dict[str, float] = {}
         """Topics that are due at a time (monotonic seconds)."""
+        self.also_appended: Callable[[str], None] = lambda topic: None
+        """Called with each topic that has something new."""
+        self.also_merged: Callable[[str], None] = lambda topic: None
+        """Called with each topic that was merged."""
+        self.also_ended: Callable[[str, Outcome], None] = lambda topic, outcome: None
+        """Called with each topic of which all polls end."""
 
     def __len__(self) -> int:
         return self._count
@@ -100,6 +106,7 @@ class LongPolls:
         self._replies.answer(poll.origin, outcome, **facts)
 
     def end_all(self, topic: str, outcome: Outcome) -> None:
+        self.also_ended(topic, outcome)
         for poll in self._of(topic):
             self.end(poll, outcome)
 
@@ -121,6 +128,7 @@ class LongPolls:
 
     def appended(self, topic: str) -> None:
         """Mark a topic as due, because it has something new."""
+        self.also_appended(topic)
         if topic in self._waiting:
             self._ready[topic] = None
 

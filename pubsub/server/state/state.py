@@ -15,6 +15,7 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.deletion_table import Deletion, DeletionTable
+from pubsub.protocol.groups import Describe, Group, Work
 from pubsub.protocol.messages import Configure, Get, Put, Read, Settings, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, is_letters_topic, is_reply_topic, is_service_topic, parse_holder
 from pubsub.protocol.sinks import Publish, Stage
@@ -42,7 +43,21 @@ from pubsub.server.topic.topic import Log, Topic
 if TYPE_CHECKING:
     from random import Random
 
-Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish | Configure | Settings | Purge
+Request = (
+    Put
+    | Get
+    | Work
+    | Subscribe
+    | Unsubscribe
+    | Read
+    | Stage
+    | Publish
+    | Configure
+    | Settings
+    | Purge
+    | Describe
+    | Group
+)
 """The requests of clients about a topic, the most frequent first."""
 
 REPAIRING: Final = "a_damaged_batch_is_asked_of_the_other_member"

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.dirty import DirtyState
+from pubsub.server.topic.group import group_changes
 from pubsub.server.topic.topic import Topic
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
@@ -64,7 +65,14 @@ class Uncommitted(DirtyState):
 
     def take(self, now: float) -> list[c.Change]:
         """Return all recorded changes, in an order in which they can be applied."""
-        if not (self.rows or self._topics or self._last or self._subscriptions or now >= self._acknowledge_by):
+        if not (
+            self.rows
+            or self._topics
+            or self._last
+            or self._subscriptions
+            or self._groups
+            or now >= self._acknowledge_by
+        ):
             if self._acknowledged and self._acknowledge_by == float("inf"):
                 self._acknowledge_by = now + ACKNOWLEDGE_SECONDS
             return []
@@ -74,6 +82,9 @@ class Uncommitted(DirtyState):
         out += [self._topic_changed(self._held[name]) for name in self._topics]
         out += [self._last_moved(self._held[name], publisher) for name, publisher in self._last]
         out += [self._subscription_changed(self._held[name], subscriber) for name, subscriber in subscriptions]
+        for name, group in self._groups:
+            out += group_changes(self._held[name].number, self._held[name].groups[group])
+        self.touched.update(name for name, _ in self._groups)
         self._clear()
         return out
 
@@ -94,12 +105,12 @@ class Uncommitted(DirtyState):
 
     def _touch(self, subscriptions: Iterable[tuple[str, str]]) -> None:
         self.touched.update(self._topics)
-        self.touched.update(name for name, _ in self._last)
+        self.touched.update(name for name, _ in (*self._last, *self._groups))
         self.touched.update(name for name, _ in subscriptions)
 
     def _clear(self) -> None:
         self.rows, self._topics, self._last, self._subscriptions = [], {}, {}, {}
-        self._acknowledged, self._acknowledge_by = {}, float("inf")
+        self._acknowledged, self._acknowledge_by, self._groups = {}, float("inf"), {}
 
     @staticmethod
     def _topic_changed(topic: Topic) -> c.TopicChanged:

@@ -9,7 +9,7 @@ import apsw
 from msgspec import structs
 
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
-from pubsub.server.storage import delayed, repaired, staged
+from pubsub.server.storage import delayed, groups, repaired, staged
 from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
 from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
@@ -227,6 +227,7 @@ class Applying:
         tables = ("last", "topic_settings", "removal", "topic_order", "purge", "subscription", "rival", "shelf")
         for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
+        groups.drop(self.db, change.topic)
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
@@ -378,5 +379,8 @@ class Applying:
         c.StagedDeleted: _delete_staged,
         c.PieceStaged: _stage,
         c.ShelfDiscarded: _discard_shelf,
-        **{kind: _on_database(apply) for kind, apply in (*staged.APPLY.items(), *delayed.APPLY.items())},
+        **{
+            kind: _on_database(apply)
+            for kind, apply in (*staged.APPLY.items(), *delayed.APPLY.items(), *groups.APPLY.items())
+        },
     }

@@ -15,12 +15,13 @@ import apsw
 from pubsub.base.database import forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
-from pubsub.server.storage import delayed, staged
+from pubsub.server.storage import delayed, groups, staged
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, read_parts, read_removal, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.delayed import Delayed
+from pubsub.server.topic.group import Group
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
@@ -170,6 +171,7 @@ class Loading:
             self._check_types(title, {type(one) for one in (own, epoch, since, acknowledged)}, {type(who), type(log)})
             read = SubscriptionRow(own, epoch, bool(on), since, (log, acknowledged), self._spans(spans, title))
             topic.subscriptions[who] = subscription_of(who, read)
+        topic.groups = self._groups(number, title)
         self._load_watermarks(topic)
         topic.stages, topic.delayed = staged.load(self.db, number), self._delayed(number, title)
         numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
@@ -212,6 +214,12 @@ class Loading:
         except (ValueError, TypeError):
             raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
         return out
+
+    def _groups(self, topic: int, title: str) -> dict[str, Group]:
+        try:
+            return groups.load(self.db, topic)
+        except (ValueError, TypeError, UnicodeDecodeError):
+            raise StoreDamaged(str(self.path), f"topic {title} has consumer groups that cannot be read") from None
 
     def _delayed(self, topic: int, title: str) -> Delayed:
         found = delayed.load(self.db, topic)
@@ -315,6 +323,10 @@ class Loading:
             "topic_order",
             "purge",
             "subscription",
+            "consumer_group",
+            "group_member",
+            "group_retry",
+            "group_copy",
             "log",
             "rival",
             "stage",

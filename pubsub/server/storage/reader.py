@@ -17,7 +17,7 @@ from pubsub.base.database import forget_pages
 from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
-from pubsub.server.storage import delayed, repaired
+from pubsub.server.storage import delayed, groups, repaired
 from pubsub.server.storage.staged import body_of, staged_body
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delayed import Waiting
@@ -318,6 +318,13 @@ class Reader:
         """Return the body of a delayed put; None if it is not in the store."""
         try:
             return delayed.body_of(self._db, row)
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def copied(self, topic: int, group: str, log: str, offset: int) -> bytes | None:
+        """Return the batch with a record that a group copied out of its log; None if it is not in the store."""
+        try:
+            return groups.body_of(self._db, topic, group, log, offset)
         except (apsw.CorruptError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pubsub.server.storage import delayed, staged
+from pubsub.server.storage import delayed, groups, staged
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
@@ -27,6 +27,7 @@ ADDED: Final = (
     "create table if not exists removal (topic integer primary key, removal text not null)",
     "create table if not exists compacted (log integer primary key, parts text not null)",
     "create table if not exists topic_order (topic integer primary key, log text not null)",
+    *groups.SCHEMA,
 )
 """Tables that a store of this format may lack, because it was made before them."""
 
@@ -74,6 +75,9 @@ DESCRIBING: Final = (
     "publisher",
     "last",
     "subscription",
+    "consumer_group",
+    "group_member",
+    "group_retry",
     "watermark",
     "stage",
     "shelf",

@@ -13,6 +13,16 @@ from __future__ import annotations
 
 from pubsub.server.topic.change import Buffer, RecordedChange
 from pubsub.server.topic.compacted import Parts
+from pubsub.server.topic.group_rows import CopiesDropped as CopiesDropped  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import CopiesMerged as CopiesMerged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import CopyChanged as CopyChanged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import CopyGone as CopyGone  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import CopyKept as CopyKept  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import GroupChanged as GroupChanged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import GroupEmptied as GroupEmptied  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import MemberChanged as MemberChanged  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import MemberGone as MemberGone  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import RetriesChanged as RetriesChanged  # noqa: PLC0414 - handed on
 from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import Removal
@@ -353,5 +363,15 @@ Change = (
     | DelayedGone
     | ShelfMerged
     | ShelfDiscarded
+    | GroupChanged
+    | MemberChanged
+    | MemberGone
+    | RetriesChanged
+    | CopyKept
+    | CopyChanged
+    | CopyGone
+    | CopiesMerged
+    | CopiesDropped
+    | GroupEmptied
     | ChangeCounted
 )

@@ -13,6 +13,7 @@ The rules are those of docs/explanation/spark-exchange.md, K3; docs/explanation/
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,8 +23,24 @@ from pubsub.protocol.names import is_id, is_topic
 KEY: Final = "@"
 """First character of the key of a named subscription; no client ID begins with it."""
 
+_PART: Final = re.compile(r"0|[1-9][0-9]{0,3}")
+
 PATTERN_KEY: Final = "*"
 """First character of the key of an entry that a server makes for a pattern. No client can name it."""
+
+
+GROUP_KEY: Final = "%"
+"""First character of the key of what waits for a consumer group, or for a part of it."""
+
+
+def group_key(group: str, part: int | None = None) -> str:
+    """Return the key of what waits for a shared group, or for a part of a keyed one."""
+    return f"{GROUP_KEY}{group}" if part is None else f"{GROUP_KEY}{group}:{part}"
+
+
+def group_of(key: str) -> str:
+    """Return the group of such a key; "" for another key."""
+    return key[1:].partition(":")[0] if key.startswith(GROUP_KEY) else ""
 
 
 def pattern_key(subscriber: str, pattern: str) -> str:
@@ -32,10 +49,13 @@ def pattern_key(subscriber: str, pattern: str) -> str:
 
 
 def is_key(key: str) -> bool:
-    """Return whether a text is the key of a subscription: a client's, a named one, or an entry for a pattern."""
+    """Return whether a text is the key of a subscription: a client's, a named one, a pattern's, or a group's."""
     if key.startswith(PATTERN_KEY):
         subscriber, _, pattern = key.removeprefix(PATTERN_KEY).partition(":")
         return is_id(subscriber) and is_topic(pattern)
+    if key.startswith(GROUP_KEY):
+        group, colon, part = key[1:].partition(":")
+        return is_id(group) and (not colon or _PART.fullmatch(part) is not None)
     return is_id(key.removeprefix(KEY))
 
 
@@ -89,6 +109,6 @@ Consumer = Session | Readers
 
 def consumer_of(key: str, number: int, stored_epoch: int) -> Consumer:
     """Return the consumer that `opening` encodes, for a subscription with this key and number."""
-    if not key.startswith(KEY):
+    if not key.startswith((KEY, GROUP_KEY)):
         return Session(stored_epoch)
     return Readers(used=stored_epoch >= number, checkpoint=max(0, stored_epoch - number))

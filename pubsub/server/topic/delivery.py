@@ -101,6 +101,9 @@ class BatchReader(Protocol):
     def delayed(self, row: Waiting) -> bytes | None:
         """Return the body of a delayed put; None if it is not in the store."""
 
+    def copied(self, topic: int, group: str, log: str, offset: int) -> bytes | None:
+        """Return the batch with a record that a group copied out of its log; None if it is not in the store."""
+
     def has_delayed(self, shelf: int) -> bool:
         """Return True if a shelf has delayed puts."""
 

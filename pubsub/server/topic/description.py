@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from pubsub.server.topic.compacted import Parts
+from pubsub.server.topic.group import Group
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
@@ -66,6 +67,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "compacted": _BETWEEN_STORES,  # An export numbers the records anew.
     "order": _BETWEEN_STORES,
     "purged": _BETWEEN_STORES,
+    "groups": _BETWEEN_STORES,
     "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
@@ -102,6 +104,7 @@ class Description:
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
 
 
 def describe(topic: Topic, publishers: Sequence[str]) -> Description:
@@ -128,6 +131,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         },
         last={publishers[p]: last for p, last in topic.last.items()},
         subscriptions=topic.subscriptions,
+        groups=topic.groups,
     )
 
 
@@ -169,4 +173,5 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
             )
             for who, subscription in said.subscriptions.items()
         },
+        groups=dict(said.groups),
     )

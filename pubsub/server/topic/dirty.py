@@ -24,6 +24,7 @@ class DirtyState:
         self._last: dict[tuple[str, int], None] = {}
         self._subscriptions: dict[tuple[str, str], None] = {}
         self._acknowledged: dict[tuple[str, str], None] = {}
+        self._groups: dict[tuple[str, str], None] = {}
 
     def topic(self, name: str) -> None:
         """Record that a topic is new, or has another open log, history or `frozen`."""
@@ -41,6 +42,10 @@ class DirtyState:
         """Record that a subscriber's position has moved, and nothing else of the subscription."""
         self._acknowledged[topic, subscriber] = None
 
+    def group(self, topic: str, group: str) -> None:
+        """Record that a consumer group, a member of it, or a fact of a record has changed."""
+        self._groups[topic, group] = None
+
     def row(self, topic: str, change: Change) -> None:
         """Record any other change of a topic, as this row."""
         self.touched.add(topic)
@@ -53,3 +58,4 @@ class DirtyState:
         self._last = {note: None for note in self._last if note[0] != topic}
         self._subscriptions = {note: None for note in self._subscriptions if note[0] != topic}
         self._acknowledged = {note: None for note in self._acknowledged if note[0] != topic}
+        self._groups = {note: None for note in self._groups if note[0] != topic}

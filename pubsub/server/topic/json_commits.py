@@ -41,6 +41,8 @@ _WRITTEN: Final[dict[str, Callable[[Any, list[Buffer]], Any]]] = {
     "removal": lambda removal, _: to_builtins(removal),
     "parts": lambda parts, _: to_builtins(parts),
     "purged": lambda places, _: to_builtins(places),
+    "row": lambda row, _: to_builtins(row),
+    "rows": lambda rows, _: to_builtins(rows),
 }
 _READ: Final[dict[str, Callable[[Any, Take], Any]]] = {
     "body": lambda size, take: take(size),

@@ -40,6 +40,8 @@ from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.dirty import DirtyState
+from pubsub.server.topic.group import Group
+from pubsub.server.topic.log import Log as Log  # noqa: PLC0414 - handed on
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
@@ -49,40 +51,6 @@ from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.verdict import Verdict as Verdict  # noqa: PLC0414 - handed on
 from pubsub.server.topic.verdict import judge as judge  # noqa: PLC0414 - handed on
-
-
-@dataclass(slots=True)
-class Log:
-    """A sequence of records with one writer; its offsets begin at 1 and are never used twice.
-
-    Attributes:
-        number: the log's number in this store.
-        id: a random ID of 16 hex digits, unique in all stores.
-        low: the first offset that is still stored.
-        end: one above the last offset.
-        total: bytes of all batches ever appended.
-        unknown: number of offsets before `end`, from `low` on, that count as lost because a restored copy ended there.
-        expired: the offset below which all batches are known to be too old for delivery, in memory only.
-        bare: the offset below which all batches are known to have lost their bytes, in memory only; 0: not looked up.
-    """
-
-    number: int
-    id: str
-    low: int = 1
-    end: int = 1
-    total: int = 0
-    unknown: int = 0
-    bare: int = field(default=0, compare=False)
-    expired: int = field(default=0, compare=False)
-
-    def begin_at(self, low: int) -> None:
-        """Raise `low`, because no offset below it is stored any more.
-
-        `low` may then lie among the offsets that count as lost, since a subscriber acknowledges offsets received before
-        the copy was restored. `unknown` counts only the offsets that are left, as it does after a load from the store.
-        """
-        self.low = max(self.low, low)
-        self.unknown = min(self.unknown, self.end - self.low)
 
 
 @dataclass(slots=True)
@@ -109,6 +77,7 @@ class Topic:
         order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
         in_force: the same with the server's default where they have no value.
+        groups: consumer groups by name, ended ones too. What waits for them is in `subscriptions`.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -138,6 +107,7 @@ class Topic:
     compacted: dict[str, Parts] = field(default_factory=dict)
     order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
     in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
@@ -171,6 +141,10 @@ class Topic:
             rest = spans_of.cut(subscription.cursor.backlog, old.id, old.end)
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
+        for group in self.groups.values() if self.groups else ():
+            if end is not None and group.row.on:  # A restored copy does not know what was claimed since.
+                group.set(suspended=True)
+            group.set(order=(*spans_of.cut(group.row.order, old.id, old.end), tail))
         self.logs[log.id] = self.open = log
         self.begin_order("")  # The closed log may continue at another server.
         self.measured_total = 0
@@ -204,6 +178,8 @@ class Topic:
         self.dirty.topic(self.name)
         for subscriber in self.subscriptions:
             self.dirty.subscription(self.name, subscriber)
+        for group in self.groups:
+            self.dirty.group(self.name, group)
 
     def freeze(self, address: str) -> None:
         """Reject requests while the topic is given to the server at `address`; "" ends that."""
@@ -409,10 +385,15 @@ class Topic:
 
     def floors(self) -> dict[str, int]:
         """Return for each log the offset below which no subscriber is still to receive a record."""
-        return spans_of.floors(
+        lowest = spans_of.floors(
             (subscription.cursor.backlog for subscription in self.subscriptions.values()),
             {log.id: log.end for log in self.logs.values()},
         )
+        for group in self.groups.values():
+            for log, low in group.floors():
+                if log in lowest:
+                    lowest[log] = min(low, lowest[log])
+        return lowest
 
     def trim(self, log: Log, low: int) -> bool:
         """Drop offsets below `low` of a log from the history; return True if that uses up the log."""

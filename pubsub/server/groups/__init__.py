@@ -1,0 +1,1 @@
+"""Consumer groups: what each member may work on, without sockets, files or clocks."""

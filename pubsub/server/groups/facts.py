@@ -1,0 +1,119 @@
+"""The figures of groups, for DESCRIBE, reports and metrics."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pubsub.protocol.group_bodies import format_range
+from pubsub.server.groups.desk import Desk
+from pubsub.server.groups.letters import is_full
+from pubsub.server.state.state import State
+from pubsub.server.topic.group import WAITING, Group, Key
+
+RANGES_MAX: Final = 20
+"""Most ranges of one member in an answer."""
+
+NAMES_MAX: Final = 20
+"""Most members that are named as in doubt."""
+
+_KINDS: Final = ("dead", "doubt", "waiting")
+
+
+def waiting_of(desk: Desk) -> int:
+    """Return the number of records that wait; of a keyed group, an estimate by the ranges of its parts."""
+    topic, group = desk.topic, desk.group
+    copied = sum(1 for row in group.copies.values() if row.state == WAITING)
+    spans = sum(topic.waiting(desk.lanes.spans(part)) for part in group.parts)
+    return copied + (spans if not group.keyed else -(-spans // group.row.parts))
+
+
+def group_facts(desk: Desk, state: State) -> dict[str, Any]:
+    """Return the values and figures of a group."""
+    group, activity, liveness = desk.group, desk.activity, state.settings.member_liveness_seconds
+    held = {key: member for key, member in group.members.items() if member.held}
+    counts = {key: _claimed(desk, key) for key in held}
+    silent = [key for key in held if not activity.is_heard(key, desk.now, liveness)]
+    return {
+        "name": group.name,
+        "number": group.row.number,
+        **group.values._asdict(),
+        "full": is_full(group),
+        "waiting": waiting_of(desk),
+        "offered": sum(offer.records() for offer in activity.offers.values()),
+        "claimed": sum(counts.values()),
+        "in_doubt": sum(counts[key] for key in silent),
+        "in_doubt_members": len(silent),
+        "in_doubt_names": silent[:NAMES_MAX],
+        "in_doubt_seconds": max((round(activity.silence(key, desk.now), 3) for key in silent), default=None),
+        "delayed": sum(high - low for _, _, low, high, _ in group.facts.delayed(desk.stamp)),
+        "dead_letters": group.dead,
+        "dead_letter_bytes": group.copied_bytes,
+        "members": len(group.members),
+        "members_heard": sum(activity.is_heard(key, desk.now, liveness) for key in group.members),
+        "hungry": sum(1 for poll in activity.polls.values() if poll.work.records_max),
+        "counts": dict(sorted(activity.counts.items())),
+        "held_seconds_max": max(
+            (round(desk.now - activity.held_since[key], 3) for key in held if key in activity.held_since), default=None
+        ),
+    }
+
+
+def _claimed(desk: Desk, key: Key) -> int:
+    """Return the number of records that a member has claimed; of a keyed group, at most the offsets of its ranges."""
+    return sum(high - low for _, _, low, high in desk.group.members[key].pieces())
+
+
+def members_of(desk: Desk, state: State, after: str, most: int) -> dict[str, Any]:
+    """Return some members.
+
+    Args:
+        after: the last one that was shown, as `client/store`; "": none was.
+        most: limit of the members.
+    """
+    group, activity, liveness = desk.group, desk.activity, state.settings.member_liveness_seconds
+    keys = [key for key in sorted(group.members) if "/".join(key) > after]
+    out = []
+    for key in keys[:most]:
+        member, heard = group.members[key], activity.is_heard(key, desk.now, liveness)
+        pieces = list(member.pieces())
+        claimed = sum(desk.count(*piece) for piece in pieces)
+        offer = activity.offers.get(key)
+        since = activity.held_since.get(key)
+        out.append(
+            {
+                "client": key[0],
+                "store": key[1],
+                "number": member.number,
+                "heard_seconds": round(activity.silence(key, desk.now), 3) if key in activity.heard else None,
+                "heard": heard,
+                "left": member.left,
+                "claimed": claimed,
+                "offered": offer.records() if offer is not None else 0,
+                "in_doubt": 0 if heard else claimed,
+                "ranges": [format_range(group.shown(*piece)) for piece in pieces[:RANGES_MAX]],
+                "held_seconds": round(desk.now - since, 3) if since is not None and pieces else None,
+            }
+        )
+    return {"members": out, "more": len(keys) > most}
+
+
+def dead_of(group: Group, after: str, most: int) -> dict[str, Any]:
+    """Return some of the records that were copied out of their logs; the arguments are as in `members_of`."""
+    rows = list(group.copies.values())
+    places = [f"{row.log}.{row.offset}" for row in rows]
+    begin = places.index(after) + 1 if after in places else 0
+    some = rows[begin : begin + most]
+    out = [
+        {
+            "id": f"{row.log}.{row.offset}",
+            "publisher": row.publisher,
+            "counter": row.counter,
+            "stamp": row.stamp,
+            "reason": row.reason,
+            "attempts": row.attempts,
+            "bytes": row.size,
+            "kind": _KINDS[row.state],
+        }
+        for row in some
+    ]
+    return {"dead": out, "more": begin + most < len(rows)}
