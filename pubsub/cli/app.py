@@ -27,6 +27,7 @@ LAZY: Final[dict[str, str]] = {
     "config": "pubsub.cli.settings",
     "down": "pubsub.cli.down",
     "gateway": "pubsub.cli.gateway",
+    "group": "pubsub.cli.group",
     "http": "pubsub.http.commands",
     "keys": "pubsub.cli.keys",
     "pipeline": "pubsub.cli.pipeline",

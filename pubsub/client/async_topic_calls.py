@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from pubsub.client.client_base import ClientBase
+from pubsub.client.async_group_operations import AsyncGroupOperations
 from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 if TYPE_CHECKING:
     from pubsub.client.async_table import AsyncTable
 
 
-class AsyncTopicCalls(ClientBase):
+class AsyncTopicCalls(AsyncGroupOperations):
     """The calls of `AsyncClient` about settings and tables."""
 
     async def settings_of(self, topic: str) -> TopicSettings:

@@ -74,7 +74,12 @@ def _leave_groups(session: Session) -> list[GroupMember]:
     for member in found:
         member.stop_calls()
         for hand in tuple(member.holdings.hands.values()):
-            member.uncounted(hand)  # This close ends its handler.
+            if (
+                member.before
+            ):  # Its handler may have done things outside, and the next one must not be the first (GR23).
+                member.return_hand(hand)
+            else:
+                member.uncounted(hand)  # This close ends its handler.
     if found:
         session.commit([change for member in found for change in member.attempts_told()], fsync=True)
     for member in found:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pubsub.client.client_base import ClientBase
+from pubsub.client.group_operations import GroupOperations
 
 if TYPE_CHECKING:
     from pubsub.client.tables import Table
 
 
-class TopicCalls(ClientBase):
+class TopicCalls(GroupOperations):
     """The calls of `Client` about topics."""
 
     def table(self, topic: str, *, bytes_max: int | None = None) -> Table:

@@ -241,7 +241,7 @@ class GroupMember(GroupWork):
         if not self.calls:
             return max(self._idle_at, self.answered_at) + IDLE_SECONDS
         workers = sum(call.workers for call in self.calls)
-        busy = len(self.holdings.hands) >= workers
+        busy = len(self.holdings.hands) >= workers or not any(call.left for call in self.calls)
         return max(self._began_at, self.answered_at) + BUSY_SECONDS if busy else float("inf")
 
     def deadline(self) -> float:

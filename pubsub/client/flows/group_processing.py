@@ -139,6 +139,13 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             self.waits.end_call(self.member, call)
             self.send_held()
 
+    def stop(self) -> None:
+        """Begin no further record in this call, which then ends with its handlers."""
+        with self.session.lock:
+            if self._call_of is not None:
+                self._call_of.left = 0
+                self.session.wake()
+
     def ready(self) -> bool:
         """Return True if a record can begin now. Takes no lock and changes nothing."""
         call = self._call_of
@@ -191,14 +198,20 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         self.send_due()
 
     def abandon(self, found: GroupAttempt) -> None:
-        """Give back a record with an attempt that was not the handler's fault, and take back its count."""
+        """Give back a record with an attempt that was not the handler's fault, and take back its count.
+
+        With claim "before" the attempt counts: its handler may have done things outside (GR23).
+        """
         session = self.session
         with session.lock:
             if found.settled or found.hand.over or session.is_cut_off:
                 return
             try:
                 with session.entered():
-                    self.member.uncounted(found.hand)
+                    if self._before:
+                        self.member.return_hand(found.hand)
+                    else:
+                        self.member.uncounted(found.hand)
                     session.follow(only_send=True)
             except Interrupted:
                 return
