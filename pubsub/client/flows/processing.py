@@ -89,12 +89,7 @@ class Processing(Attempts, HandlerRun[Attempt]):
             awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
             hold: what waits behind a message that waits.
         """
-        if awaits:
-            from asyncio import current_task  # noqa: PLC0415  a client on threads does not load asyncio
-
-            held_by: object = current_task()
-        else:
-            held_by = Hand(get_ident())
+        held_by = _runner() if awaits else Hand(get_ident())
         ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:
@@ -192,3 +187,10 @@ class Hand:
 
 async def _breathe() -> None:
     """Do nothing: unlike coroutines, other threads run anyway."""
+
+
+def _runner() -> object:
+    """Return the task that runs; a client on threads does not load asyncio."""
+    from asyncio import current_task  # noqa: PLC0415
+
+    return current_task()
