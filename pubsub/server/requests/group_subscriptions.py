@@ -30,7 +30,7 @@ class GroupSubscriptions:
     """The making and joining of groups.
 
     Args:
-        memory: what is remembered of groups in memory.
+        memory: the memory of groups.
         sole_owner: asks if this server is a topic's sole owner.
         admission: checks limits.
         subscriptions: finds where a group begins.

@@ -48,7 +48,7 @@ class Groups:
     """The consumer groups of one server's topics.
 
     Args:
-        memory: what is remembered of groups in memory.
+        memory: the memory of groups.
         sole_owner: asks if this server is a topic's sole owner.
         admission: checks limits.
         subscriptions: finds where a group begins.

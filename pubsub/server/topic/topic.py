@@ -77,7 +77,7 @@ class Topic:
         order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
         in_force: the same with the server's default where they have no value.
-        groups: consumer groups by name, ended ones too. What waits for them is in `subscriptions`.
+        groups: consumer groups by name, ended ones too. Their waiting records are in `subscriptions`.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
