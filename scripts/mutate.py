@@ -89,7 +89,7 @@ def applied(mutant: Mutant, source: str) -> str:
 
 
 class Tree:
-    """A copy of the tracked files of the repository, as they stand in the working tree.
+    """A copy of the files of the repository, as they stand in the working tree, also of new ones; not of ignored ones.
 
     Args:
         place: where it is made.
@@ -98,7 +98,8 @@ class Tree:
     def __init__(self, place: Path) -> None:
         self.place = place
         self._written = time.time()
-        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
             source, target = ROOT / name, place / name
             target.parent.mkdir(parents=True, exist_ok=True)

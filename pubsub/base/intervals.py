@@ -74,6 +74,11 @@ class IntervalSet:
         index = bisect_right(self._lows, low) - 1
         return index >= 0 and high <= self._highs[index]
 
+    def touching(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Return the ranges that overlap [low, high) or are next to it, which `add` would join with it."""
+        first, last = bisect_left(self._highs, low), bisect_right(self._lows, high)
+        return list(zip(self._lows[first:last], self._highs[first:last], strict=True))
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(zip(self._lows, self._highs, strict=True))
 

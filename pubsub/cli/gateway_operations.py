@@ -11,6 +11,8 @@ from pubsub.cli.operating import SENDER, cluster
 from pubsub.cli.server import drain_server, stop_draining
 from pubsub.cli.topic import move_topic
 from pubsub.cli.unsubscribing import end_pattern, end_subscription, find_ending, waiting_for
+from pubsub.client import group_requests
+from pubsub.client.group_operator_calls import check_group
 from pubsub.client.requests import Proxies
 from pubsub.client.topic_deletion import delete, find_deletion
 from pubsub.client.topic_objects import check_creation, create, find_purge, purge
@@ -18,7 +20,14 @@ from pubsub.client.topic_settings import change_settings, check_settings, read_s
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotNow
+from pubsub.protocol.names import check_topic
 from pubsub.protocol.patterns import is_pattern
+
+GROUP_LETTERS_MAX: Final = 1_000
+"""Dead letters of a group in one answer."""
+
+GROUP_MEMBERS_MAX: Final = 4_096
+"""Members of a group in one answer."""
 
 PATIENCE_SECONDS: Final = 2.0
 """Time limit for the answer of one process."""
@@ -72,6 +81,32 @@ class ClusterOperations:
         check_settings(topic, {})
         with self._proxies(self._keys / f"{user}.key") as proxies:
             return asdict(read_settings(proxies, f"{user}.settings", topic))
+
+    def groups(self, user: str, topic: str) -> list[dict[str, Any]]:
+        """Return the groups of a topic, asked with the user's own key if there is one."""
+        check_topic(topic)
+        with self._proxies(self._keys / f"{user}.key") as proxies:
+            return [asdict(one) for one in group_requests.list_groups(proxies, f"{user}.groups", topic)]
+
+    def group(self, user: str, topic: str, name: str) -> dict[str, Any]:
+        """Return a group with its members and dead letters; raises as `pubsub group show`."""
+        check_group(topic, name)
+        with self._proxies(self._keys / f"{user}.key") as proxies:
+            sender = f"{user}.groups"
+            found = group_requests.find_group(proxies, sender, topic, name)
+            members = group_requests.list_members(proxies, sender, topic, name)
+            letters = group_requests.list_letters(proxies, sender, topic, name, GROUP_LETTERS_MAX)
+        return asdict(found) | {
+            "member_facts": [asdict(one) for one in members[:GROUP_MEMBERS_MAX]],
+            "letters": [asdict(one) for one in letters],
+        }
+
+    def act_on_group(self, action: str, topic: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Act on a group; raises as the commands of `pubsub group`."""
+        check_group(topic, name)
+        with self._proxies() as proxies:
+            found = group_requests.find_group(proxies, SENDER, topic, name)
+            return {"topic": topic, "group": name} | group_requests.act(proxies, SENDER, topic, found, action, values)
 
     def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
         """Change a topic's settings; returns those in force, and raises as `pubsub topic set`."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pubsub.client.flows.handlers import Handler as Handler
     from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
     from pubsub.client.flows.serving import CallHandler as CallHandler
+    from pubsub.client.group_facts import GroupFacts as GroupFacts
+    from pubsub.client.group_facts import GroupLetter as GroupLetter
+    from pubsub.client.group_facts import MemberFacts as MemberFacts
     from pubsub.client.look_back import TopicTimes as TopicTimes
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
@@ -43,9 +46,12 @@ _WHERE = {
     "CallState": "core.calling",
     "Client": "client",
     "DeadLetter": "dead_letters",
+    "GroupFacts": "group_facts",
+    "GroupLetter": "group_facts",
     "Handler": "flows.handlers",
     "Headers": "arguments",
     "Later": "core.outcomes",
+    "MemberFacts": "group_facts",
     "Message": "core.message",
     "Publisher": "publisher",
     "Reject": "core.outcomes",

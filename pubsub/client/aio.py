@@ -14,34 +14,36 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from math import inf
 from threading import get_ident
 from time import monotonic, time
 from typing import Final, Unpack
 
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
+from pubsub.client.async_service_calls import AsyncServiceCalls
+from pubsub.client.async_topic_calls import AsyncTopicCalls
 from pubsub.client.awaited import Awaited
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
-from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
-from pubsub.client.core.waiting import NONE, Hold, check_hold
+from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.calls import Calls
+from pubsub.client.flows.crew import check_concurrency, in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
+from pubsub.client.flows.group_waits import GroupOptions, make_wish
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
-from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
+from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
+from pubsub.client.group_calls import AsyncGroupCalls, Claim, check_only_group
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.client.topic_calls import AsyncTopicCalls
 from pubsub.client.topic_deletion import TopicDeleted
 from pubsub.client.topic_list import TopicFacts
 from pubsub.client.topic_objects import Purged
@@ -54,7 +56,7 @@ BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
 
 
-class AsyncClient(AsyncTopicCalls):
+class AsyncClient(AsyncServiceCalls, AsyncGroupCalls, AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some
@@ -169,10 +171,22 @@ class AsyncClient(AsyncTopicCalls):
         await self._run(self._calls.puts.flush(timeout))
 
     async def subscribe(
-        self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
+        self,
+        topic: str,
+        *,
+        start: StartAt | None = None,
+        fresh: bool = False,
+        timeout: float | None = None,
+        group: str | None = None,
+        **options: Unpack[GroupOptions],
     ) -> None:
-        """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
+        """Receive messages from a start on, continue the subscription, or join a group; see `Client.subscribe`."""
         begins = None if start is None else check_begin(start, time())
+        check_only_group(group, options)
+        if group is not None:
+            wish = make_wish(begins, options)
+            await self._run(self._calls.group_waits.subscribe(topic, group, wish, timeout, fresh=fresh))
+            return
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
@@ -217,19 +231,33 @@ class AsyncClient(AsyncTopicCalls):
         """Delete a topic; arguments and errors as `Client.delete_topic`."""
         return await asyncio.to_thread(self._topic_objects.delete, topic, force=force)
 
-    async def get(self, topic: str, timeout: float | None = None) -> Message | None:
+    async def get(self, topic: str, timeout: float | None = None, *, group: str | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""
-        self._check_free(topic)
-        batch = await self._run(self._calls.gets.get_many(topic, 1, timeout))
+        batch = await self.get_many(topic, 1, timeout, group=group)
         return batch[0] if batch else None
 
-    async def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
+    async def get_many(
+        self,
+        topic: str,
+        max: int = RECEIVE_MAX,  # noqa: A002
+        timeout: float | None = None,
+        *,
+        group: str | None = None,
+    ) -> Batch:
         """Return the next messages that are here, up to `max`; arguments and errors as `Client.get_many`."""
+        if group is not None:
+            return await self._run(self._calls.group_gets.get_many(topic, group, max, timeout))
         self._check_free(topic)
         return await self._run(self._calls.gets.get_many(topic, max, timeout))
 
-    async def messages(self, topic: str, timeout: float | None = None) -> AsyncIterator[Message]:
+    async def messages(
+        self, topic: str, timeout: float | None = None, *, group: str | None = None
+    ) -> AsyncIterator[Message]:
         """Yield messages until none comes for `timeout` seconds; arguments and errors as `Client.messages`."""
+        if group is not None:
+            async for message in self._group_messages(topic, group, timeout):
+                yield message
+            return
         self._check_free(topic)
         while True:
             calls = self._calls
@@ -250,6 +278,10 @@ class AsyncClient(AsyncTopicCalls):
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
         hold: Hold = "all",
+        *,
+        group: str | None = None,
+        claim: Claim = "auto",
+        concurrency: int = 1,
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
@@ -266,6 +298,8 @@ class AsyncClient(AsyncTopicCalls):
 
         Args:
             topic, handler, timeout, max, hold: as for `Client.process`.
+            concurrency: above 1, so many handlers run side by side, each in a task of its own; see `Client.process`.
+            group, claim: as for `Client.process`. Without a claim, the first statement of a handler waits for it.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.
@@ -276,13 +310,25 @@ class AsyncClient(AsyncTopicCalls):
         check_handler(handler, awaits=True)
         check_count("max", max)
         check_hold(hold)
+        check_concurrency(concurrency)
+        if group is not None:
+            return await self._process_group(topic, group, handler, timeout, max, concurrency, claim)
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
+        if concurrency > 1:
+            source = SideBySide(session, gets, topics, hold, concurrency)
+            return await in_tasks(session, source, handler, timeout, max, concurrency, self._run, self._breathe)
+        return await self._process_topics(topics, handler, timeout, max, hold)
+
+    async def _process_topics(
+        self, topics: Sequence[str], handler: AsyncHandler, timeout: float | None, most: int, hold: Hold
+    ) -> int:
+        session, gets = self._session, self._calls.gets
         processing = Processing(session, gets)
         until = session.until(timeout, started := session.now)
         while True:
             ready = await self._run(gets.first_of(topics, started, until, hold))
-            turns = Turns(gets, topics, ready, max, hold)
+            turns = Turns(gets, topics, ready, most, hold)
             for sub, number in turns:
                 try:
                     turns.taken += await processing.batch(sub, handler, number, self._breathe, awaits=True, hold=hold)
@@ -292,90 +338,12 @@ class AsyncClient(AsyncTopicCalls):
             if turns.taken or not ready:
                 return turns.taken
 
-    async def call(
-        self,
-        service: str,
-        body: bytes,
-        *,
-        timeout: float | None = None,
-        id: str | None = None,  # noqa: A002
-        key: bytes = b"",
-        headers: Headers | None = None,
-        deadline: float | None = None,
-        parts: int = 1,
-    ) -> Reply:
-        """Call a service once, and wait for its reply; arguments, result and errors as `Client.call`.
-
-        After a cancellation the call continues, as after a time-out.
-        """
-        named = id, key, headers, deadline, parts
-        return await self._run(self._calls.calling.call(service, body, timeout, *named))
-
-    async def request(
-        self,
-        service: str,
-        body: bytes,
-        *,
-        timeout: float | None = None,
-        id: str | None = None,  # noqa: A002
-        key: bytes = b"",
-        headers: Headers | None = None,
-        deadline: float | None = None,
-        parts: int = 1,
-        transaction: Transaction | None = None,
-    ) -> str:
-        """Make a call without waiting for its reply, and return its ID; arguments and errors as `Client.request`."""
-        named = id, key, headers, deadline, parts, transaction
-        return await self._run(self._calls.calling.request(service, body, timeout, *named))
-
-    async def reply(self, id: str, *, timeout: float | None = None) -> Reply:  # noqa: A002
-        """Wait for the reply to a call; arguments, result and errors as `Client.reply`."""
-        return await self._run(self._calls.calling.reply(id, timeout))
-
-    async def serve(
-        self,
-        service: str,
-        handler: AsyncCallHandler,
-        *,
-        timeout: float | None = None,
-        max: int | None = None,  # noqa: A002
-        part: int = 0,
-        parts: int = 1,
-    ) -> int:
-        """Serve a service as its worker; arguments, result and errors as `Client.serve`.
-
-        The handler is an `async def` function or a plain one, under the rules of `process`. Calls are handled one at a
-        time. A cancellation rolls the handler back, and the call comes again.
-        """
-        check_handler(handler, awaits=True)
-        if max is not None:
-            check_count("max", max)
-        calls, session = self._calls, self._session
-        serving = AsyncServing(session, calls.gets, calls.subscribing, service, part, parts)
-        self._check_free(serving.topic)
-        session.until(timeout)
-        await self._run(serving.begin_serving())
-        while (left := serving.left(max)) > 0:
-            if (sub := await self._run(serving.next(inf if timeout is None else session.now + timeout))) is None:
-                break
-            try:
-                await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True, hold=NONE)
-            except TryLater as later:
-                await self._run(serving.pause(later.seconds))
-            except BaseException:
-                session.recover(handled=True)
-                raise
-        return serving.served
-
-    async def withdraw(self, service: str, *, timeout: float | None = None, part: int = 0, parts: int = 1) -> None:
-        """Stop being a service's worker; arguments and errors as `Client.withdraw`."""
-        await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
-
     def _check_free(self, *topics: str) -> None:
         """Reject a call of a handler on its own topic, since the call would wait for the handler's return."""
         for topic in topics:
             sub = self._session.core.subscriptions.get(check_topic(topic))
-            if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
+            hand = sub.busy() if sub is not None and sub.busy is not None else None
+            if hand is not None and (hand is (task := asyncio.current_task()) or task in getattr(hand, "tasks", ())):
                 raise CallerError(f"this handler is handling a message of {topic}; return from it to get the next one")
 
     async def close(self) -> None:

@@ -9,12 +9,15 @@ from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
-from pubsub.client.core.waiting import Hold
+from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import explain
+from pubsub.client.flows.crew import check_concurrency, on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.handlers import Handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
+from pubsub.client.flows.side_by_side import SideBySide
+from pubsub.client.group_calls import Claim, GroupCalls
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
@@ -24,7 +27,7 @@ from pubsub.client.topic_calls import TopicCalls
 from pubsub.client.ttl import all_with_ttl, with_ttl
 
 
-class Client(SubscriberCalls, TopicCalls):
+class Client(SubscriberCalls, GroupCalls, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
@@ -193,12 +196,13 @@ class Client(SubscriberCalls, TopicCalls):
 
     # Messages
 
-    def get(self, topic: str, timeout: float | None = None) -> Message | None:
+    def get(self, topic: str, timeout: float | None = None, *, group: str | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.
 
         Args:
             topic: a subscribed topic or pattern; `Message.topic` says which topic it was.
             timeout: in seconds; None: the client's. 0: take only a message that is here already.
+            group: take from this consumer group, as one of its members.
 
         Returns:
             The message, or None if none came in time.
@@ -215,16 +219,24 @@ class Client(SubscriberCalls, TopicCalls):
             StateCopied: this state is an older copy of itself; see `renew`.
             StorageError: the disk refused to mark the message; it was not taken.
         """
-        batch = self._run(self._calls.gets.get_many(topic, 1, timeout))
+        batch = self.get_many(topic, 1, timeout, group=group)
         return batch[0] if batch else None
 
-    def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
+    def get_many(
+        self,
+        topic: str,
+        max: int = RECEIVE_MAX,  # noqa: A002
+        timeout: float | None = None,
+        *,
+        group: str | None = None,
+    ) -> Batch:
         """Return the next messages that are here, and wait for the first one only.
 
         Args:
             topic: a subscribed topic.
             max: most messages to return.
             timeout: in seconds; None: the client's. 0: take only messages that are here already.
+            group: as for `get`.
 
         Returns:
             A sequence that builds each message at its first use; empty if none came in time.
@@ -232,9 +244,11 @@ class Client(SubscriberCalls, TopicCalls):
         Raises:
             PubsubError: as `get`.
         """
+        if group is not None:
+            return self._run(self._calls.group_gets.get_many(topic, group, max, timeout))
         return self._run(self._calls.gets.get_many(topic, max, timeout))
 
-    def messages(self, topic: str, timeout: float | None = None) -> Iterator[Message]:
+    def messages(self, topic: str, timeout: float | None = None, *, group: str | None = None) -> Iterator[Message]:
         """Yield messages until none comes for `timeout` seconds.
 
         The client marks messages as taken in chunks. Messages not yielded at the end of the iteration, or when another
@@ -245,10 +259,14 @@ class Client(SubscriberCalls, TopicCalls):
         Args:
             topic: a subscribed topic.
             timeout: in seconds; None: iterate without end, also while no answer comes.
+            group: as for `get`. Each message is then marked as taken alone.
 
         Raises:
             PubsubError: as `get`.
         """
+        if group is not None:
+            yield from self._group_messages(topic, group, timeout)
+            return
         while True:
             calls = self._calls
             found = self._run(calls.gets.get_on(topic, timeout))
@@ -268,6 +286,10 @@ class Client(SubscriberCalls, TopicCalls):
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
         hold: Hold = "all",
+        *,
+        group: str | None = None,
+        claim: Claim = "auto",
+        concurrency: int = 1,
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
@@ -285,6 +307,11 @@ class Client(SubscriberCalls, TopicCalls):
             handler: called for one message at a time, on this thread; no `async def` function.
             timeout, max: as for `get_many`.
             hold: what waits behind a waiting message: "all" of its topic, those with its "key", or "none".
+            concurrency: above 1, so many handlers run side by side, on threads of their own, each with its own commit.
+                Needs `hold="key"` or `hold="none"`. An exception is raised when all running handlers have ended.
+            group: take from this consumer group, which counts attempts and keeps dead letters; `hold` does not matter.
+            claim: "before": in a group, each message is claimed before its handler begins, so no other member begins it
+                meanwhile. For effects outside the transaction.
 
         Returns:
             The number of messages taken, dead letters and those put off included; 0 if none came in time.
@@ -293,7 +320,15 @@ class Client(SubscriberCalls, TopicCalls):
             PubsubError: as `get`; Unavailable if a topic is not served, or no answer came for the client's time-out.
             Exception: as the handler raised it.
         """
-        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))
+        session, gets = self._session, self._calls.gets
+        check_hold(hold)
+        check_concurrency(concurrency)
+        if group is not None:
+            return self._process_group(topic, group, handler, timeout, max, concurrency, claim)
+        if concurrency > 1:
+            source = SideBySide(session, gets, topic, hold, concurrency)
+            return self._run(on_threads(session, source, handler, timeout, max, concurrency))
+        return self._run(Processing(session, gets).process(topic, handler, timeout, max, hold))
 
     # The client
 

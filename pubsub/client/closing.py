@@ -8,10 +8,19 @@ from contextlib import suppress
 from typing import Final
 
 from pubsub.client.core.changes import Tried, WaitingTried
+from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.session import Session
 from pubsub.errors import Interrupted, StorageError
 from pubsub.protocol import Position
+
+LEAVE_SECONDS: Final = 5.0
+"""Longest wait of a close until groups know what is done and what is given back, if they were heard lately."""
+
+NOT_LEFT: Final = (
+    "group %s of %s did not confirm what this client gives back: its next start does that, and until then it may count"
+    " as in doubt"
+)
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -38,8 +47,10 @@ def close(session: Session, acknowledge_seconds: float, return_taken: Callable[[
 
 def _take_leave(session: Session, acknowledge_seconds: float) -> None:
     flying: list[Subscription] = []
+    leaving: list[GroupMember] = []
     with session.entered():
         try:
+            leaving = _leave_groups(session)
             session.forget_told(list(session.core.subscriptions.values()), fsync=True)
             flying = session.core.acknowledge(session.now)
             session.send()
@@ -47,6 +58,33 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
             _log.warning("client %s: %s", session.name, error)
     if flying:
         session.wait(lambda: not any(sub.deadline is not None for sub in flying), session.now + acknowledge_seconds)
+    if leaving:
+        seconds = LEAVE_SECONDS if any(member.is_heard(session.now) for member in leaving) else acknowledge_seconds
+        session.wait(
+            lambda: all(member.left or member.failure is not None for member in leaving), session.now + seconds
+        )
+        for member in leaving:
+            if not member.left and member.failure is None:
+                _log.warning("client %s: %s", session.name, NOT_LEFT % (member.name, member.topic))
+
+
+def _leave_groups(session: Session) -> list[GroupMember]:
+    """Give back what members of groups hold, and let them tell what is done; return these members."""
+    found = [member for member in session.core.all_members() if not member.left and member.failure is None]
+    for member in found:
+        member.stop_calls()
+        for hand in tuple(member.holdings.hands.values()):
+            if (
+                member.before
+            ):  # Its handler may have done things outside, and the next one must not be the first (GR23).
+                member.return_hand(hand)
+            else:
+                member.uncounted(hand)  # This close ends its handler.
+    if found:
+        session.commit([change for member in found for change in member.attempts_told()], fsync=True)
+    for member in found:
+        member.leave()
+    return found
 
 
 def _shut(session: Session, return_taken: Callable[[], None]) -> None:
@@ -68,13 +106,16 @@ def _shut(session: Session, return_taken: Callable[[], None]) -> None:
 def _uncount(session: Session) -> None:
     """Take back attempts counted ahead, and attempts that this close ends. The lock is held."""
     found: list[tuple[Subscription, Position]] = []
+    for row in session.core.waiting.in_hand():
+        session.commit([WaitingTried(row.number, row.attempts - 1)])
+        row.attempts -= 1
     for sub in session.core.subscriptions.values():
         cursor = sub.cursor
         if sub.busy is not None and sub.row is not None:
             session.commit([WaitingTried(sub.row.number, sub.row.attempts - 1)])
             sub.row.attempts -= 1
         # This close ends a handler that awaits.
-        unmade = cursor.counted_ahead or (sub.busy is not None and sub.row is None)
+        unmade = cursor.counted_ahead or (sub.busy is not None and sub.row is None and not sub.side_by_side)
         log, offset = cursor.tried if unmade and cursor.attempts and cursor.tried is not None else (None, None)
         if log is not None and offset is not None:
             found.append((sub, (log, offset)))

@@ -18,8 +18,9 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
-from pubsub.client import letter_commands
+from pubsub.client import group_commands, letter_commands, process_command
 from pubsub.client.call_commands import add_to
+from pubsub.client.group_commands import Attempts, Group, LostSeconds, Mode, OnLost, Parts, join
 from pubsub.client.inputs import (
     Delay,
     DeliverAt,
@@ -35,7 +36,7 @@ from pubsub.client.inputs import (
     source,
 )
 from pubsub.client.message_fields import written
-from pubsub.client.seeking import StartOption, seek, subscribe_from
+from pubsub.client.seeking import StartOption, seek
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
@@ -119,6 +120,12 @@ def subscribe(
         bool, typer.Option("--fresh", help="Give up the present subscription and its waiting messages.")
     ] = False,
     start: StartOption = None,
+    group: Group = None,
+    mode: Mode = None,
+    parts: Parts = None,
+    on_lost: OnLost = None,
+    lost_seconds: LostSeconds = None,
+    attempts: Attempts = None,
     as_json: AsJson = False,
 ) -> None:
     """Receive the messages that are put to TOPIC from now on, or from --start on.
@@ -126,10 +133,16 @@ def subscribe(
     The command returns when the client is subscribed; get takes the messages. If the cluster still has a subscription
     of this ID, the client continues that subscription with its waiting messages, and --start has no effect. --fresh
     begins a new one instead; seek moves one.
+
+    With --group the client joins a consumer group of the topic, and makes it if there is none. Its members share the
+    messages: process --group takes them. The values of a group belong to its maker; others name none, or the same.
     """
+    values = {"mode": mode, "parts": parts, "on_lost": on_lost, "lost_seconds": lost_seconds, "attempts": attempts}
     with opened_client(ctx, loaded, topic, new=True) as opened:
-        subscribe_from(opened, topic, start, fresh=fresh)
-    console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
+        join(opened, topic, group, start, fresh=fresh, values=values)
+    facts = {"client": ctx.obj, "subscribed": topic} | ({} if group is None else {"group": group})
+    what = f"subscribed to {topic}" if group is None else f"a member of group {group} of {topic}"
+    console.report(as_json, facts, f"{ctx.obj} is {what}")
 
 
 @app.command()
@@ -340,6 +353,8 @@ def renew(
     console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
 
 
+process_command.add_to(app)
+group_commands.add_to(app)
 letter_commands.add_to(app)
 
 

@@ -161,3 +161,132 @@ class RangeLoss(DataLoss):
 
     def __str__(self) -> str:
         return f"{self.topic}: records {self.first} to {self.last} are lost ({self.reason}); skip_lost passes over them"
+
+
+class GroupDiffers(CallerError):
+    """A consumer group exists with other values than the call names. Nothing was changed.
+
+    Attributes:
+        topic, group: the group.
+        reason: which value differs.
+        values: those of the group, in words.
+    """
+
+    exit_code = 40
+
+    def __init__(self, topic: str, group: str, reason: str, values: str) -> None:
+        self.topic, self.group, self.reason, self.values = topic, group, reason, values
+        super().__init__(topic, group, reason, values)
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group} of {self.topic} exists with other values ({self.reason}; it has {self.values}):"
+            " name the same ones, or none, or end the group first"
+        )
+
+
+class GroupEnded(PubsubError):
+    """The group was ended, or ended and made again, since this client joined it.
+
+    Attributes:
+        topic, group: the group.
+        again: True if there is a new group of that name.
+    """
+
+    exit_code = 41
+
+    def __init__(self, topic: str, group: str, *, again: bool = False) -> None:
+        self.topic, self.group, self.again = topic, group, again
+        super().__init__(topic, group)
+
+    def __str__(self) -> str:
+        what = "was ended and made again" if self.again else "was ended"
+        return f"group {self.group} of {self.topic} {what}; subscribe to it again to work for the new one"
+
+
+class GroupSuspended(PubsubError):
+    """A group hands out nothing, because its server runs on a restored copy; an operator must resume it.
+
+    Attributes:
+        topic, group: the group.
+    """
+
+    exit_code = 42
+
+    def __init__(self, topic: str, group: str) -> None:
+        self.topic, self.group = topic, group
+        super().__init__(topic, group)
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group} of {self.topic} is suspended since its server was restored from a copy; an operator"
+            f" decides: pubsub group resume {quote(self.topic)} {self.group} --redeliver, or --skip"
+        )
+
+
+class GroupFull(PubsubError):
+    """A group is at one of its limits.
+
+    Attributes:
+        topic, group: the group.
+        reason: the server's word for the limit.
+    """
+
+    exit_code = 43
+
+    def __init__(self, topic: str, group: str, reason: str) -> None:
+        self.topic, self.group, self.reason = topic, group, reason
+        super().__init__(topic, group, reason)
+
+    def __str__(self) -> str:
+        if self.reason == "dead_letters_full":
+            command = f"pubsub group redrive {quote(self.topic)} {self.group}"
+            return (
+                f"group {self.group} of {self.topic} has no room for a further dead letter, so it hands out nothing:"
+                f" {command} tries them again, and --drop drops them"
+            )
+        return f"group {self.group} of {self.topic} is at a limit: {self.reason.replace('_', ' ')}"
+
+
+class ClaimLost(PubsubError):
+    """A handler's record was given to another member of the group, so its transaction is rolled back.
+
+    A statement of the handler raises it. `process` does not: it counts it, and goes on.
+
+    Attributes:
+        topic, group: the group.
+        message: ID of the message.
+    """
+
+    def __init__(self, topic: str, group: str, message: str) -> None:
+        self.topic, self.group, self.message = topic, group, message
+        super().__init__(topic, group, message)
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.message} of {self.topic} does not belong to this member of group {self.group} any more; its"
+            " transaction is rolled back"
+        )
+
+
+class GroupInDoubt(CallerError):
+    """A group cannot be ended: members that are not heard hold records, and may have done them. Nothing was changed.
+
+    Attributes:
+        topic, group: the group.
+        records: number of these records.
+        members: the clients that hold them.
+    """
+
+    exit_code = 44
+
+    def __init__(self, topic: str, group: str, records: int, members: tuple[str, ...]) -> None:
+        self.topic, self.group, self.records, self.members = topic, group, records, members
+        super().__init__(topic, group, records, members)
+
+    def __str__(self) -> str:
+        who = ", ".join(self.members[:10]) or "a member"
+        return (
+            f"group {self.group} of {self.topic}: {self.records} records are in doubt at {who}; start it again, or end"
+            " the group with force"
+        )

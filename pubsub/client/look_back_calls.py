@@ -5,7 +5,6 @@ The rule of that check is docs/explanation/looking-back.md, Z4.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -132,9 +131,11 @@ class OpenRange:
 
     async def awaited(self) -> AsyncIterator[Message]:
         """Yield as `messages`; each page is requested on a thread of the event loop's executor."""
+        from asyncio import to_thread  # noqa: PLC0415  a client on threads does not load asyncio
+
         try:
-            while not (page := await asyncio.to_thread(self.page)).ended:
+            while not (page := await to_thread(self.page)).ended:
                 for message in page.batch:
                     yield message
         finally:
-            await asyncio.to_thread(self.close)
+            await to_thread(self.close)

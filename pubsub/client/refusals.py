@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pubsub.errors import KeyRefused, NotAllowed
 from pubsub.messenger import Refusal
 from pubsub.protocol.denials import denial
+from pubsub.protocol.groups import Describe, Group
 from pubsub.protocol.messages import Configure, Get, Read, Report, Settings, Status, Subscribe, Unsubscribe
 from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
@@ -20,7 +21,9 @@ from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
 if TYPE_CHECKING:
     from pubsub.security.pairs import Pair
 
-Request = Subscribe | Unsubscribe | Configure | Settings | Purge | Get | Read | Stage | Publish | Report
+Request = (
+    Subscribe | Unsubscribe | Configure | Settings | Purge | Describe | Group | Get | Read | Stage | Publish | Report
+)
 
 _WORDS: Final = {
     Subscribe: "subscribe",
@@ -28,6 +31,8 @@ _WORDS: Final = {
     Settings: "read settings",
     Get: "acknowledge",
     Read: "read",
+    Describe: "look at groups of",
+    Group: "act on groups of",
 }
 
 _SHOWN: Final = 11
@@ -122,12 +127,12 @@ def _rights(request: Request) -> str:
     """Return the rights that a request needs, as the file `authorized` has them."""
     if isinstance(request, Report):
         return "status"
-    if isinstance(request, Configure | Purge):
+    if isinstance(request, Configure | Purge | Group):
         return "operate"
     from pubsub.security.patterns import Pattern  # noqa: PLC0415
 
     topic = str(Pattern((request.topic,)))
     if isinstance(request, Stage | Publish):
         return f"put={topic}"
-    name = "" if isinstance(request, Settings) else request.name
+    name = "" if isinstance(request, Settings | Describe) else request.name
     return f"get={topic} names={name}" if name else f"get={topic}"

@@ -26,6 +26,7 @@ from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowe
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol import RETRY, Message, Outcome, Read, Report, Settings, Status, decode, encode
 from pubsub.protocol.denials import denial
+from pubsub.protocol.groups import Describe, Group
 from pubsub.protocol.topic_objects import Purge
 from pubsub.security.process_keys import ClientKeys, find_client_keys
 
@@ -342,7 +343,9 @@ class Proxies:
         """Return True if the request does not create its topic, and the topic does not exist."""
         if status.outcome is not Outcome.UNKNOWN:
             return False
-        return isinstance(request, Settings | Purge) or (self.tells_absent and status.reason == NO_TOPIC)
+        return isinstance(request, Settings | Purge | Describe | Group) or (
+            self.tells_absent and status.reason == NO_TOPIC
+        )
 
     def close(self) -> None:
         self._messenger.close()

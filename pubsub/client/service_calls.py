@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 from pubsub.client.arguments import Headers
 from pubsub.client.client_base import ClientBase
 from pubsub.client.core.calling import Reply
+from pubsub.client.flows.crew import check_concurrency
 from pubsub.client.flows.flow import Flow, Result
+from pubsub.client.flows.group_serving import GroupServing, check_concurrent_group
 from pubsub.client.flows.handlers import check_handler
 from pubsub.client.flows.serving import CallHandler, Serving
 from pubsub.client.storage.transaction import Transaction
@@ -111,6 +113,8 @@ class ServiceCalls(ClientBase, ABC):
         max: int | None = None,  # noqa: A002
         part: int = 0,
         parts: int = 1,
+        group: bool = False,
+        concurrency: int = 1,
     ) -> int:
         """Serve a service as its worker: each call's effect, reply and position commit together or not at all.
 
@@ -126,6 +130,9 @@ class ServiceCalls(ClientBase, ABC):
             timeout: return after so many seconds without a call; None: never.
             max: return after so many calls; None: no limit.
             part, parts: this worker's share of the calls, if `parts` workers share them by key; part 0 is the first.
+            group: True: any number of clients serve the service, as a consumer group: each call goes to one of them.
+                With `parts`, the calls of a key are handled one after the other. Callers name no parts.
+            concurrency: with `group`, so many handlers run side by side, on threads of their own.
 
         Returns:
             The number of calls taken, including those answered with an error.
@@ -136,6 +143,11 @@ class ServiceCalls(ClientBase, ABC):
             PubsubError: otherwise as `get`.
         """
         check_handler(handler, awaits=False)
+        check_concurrency(concurrency)
+        check_concurrent_group(group, concurrency)
+        if group:
+            worker = GroupServing(self._calls.group_waits, service, parts, concurrency)
+            return self._run(worker.serve(handler, timeout, max))
         serving = Serving(self._session, self._calls.gets, self._calls.subscribing, service, part, parts)
         return self._run(serving.serve(handler, timeout, max))
 

@@ -30,6 +30,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.session_parts import SessionParts, boot_id, check_context, check_proxies, find_keys, load_core
+from pubsub.client.signs_of_life import may_enter
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pubsub.security.process_keys import ClientKeys
 
 _NEVER: Final = float("inf")
-_COUNTERS: Final = ("undecodable", "handler_errors", "put_off", "dead_letters", "redriven", "expired")
+_COUNTERS: Final = ("undecodable", "handler_errors", "put_off", "dead_letters", "redriven", "expired", "claims_lost")
 _log: Final = logging.getLogger("pubsub.client")
 
 
@@ -199,8 +200,7 @@ class Session(Steps):
         """Return the time of the next turn, as the Messenger's ticker."""
         if self._wire.inbox or self._wire.refusing:
             return float("-inf")
-        due = min([self._next, *[timer.deadline() for timer in self.timers]])
-        return None if due == _NEVER else due
+        return None if (due := min([self._next, *[one.deadline() for one in self.timers]])) == _NEVER else due
 
     def tick(self, now: float) -> None:
         """Make a turn on the thread that drives the sockets, as the Messenger's ticker."""
@@ -210,8 +210,9 @@ class Session(Steps):
                     timer.tick(now)
             if (now < self._next and not self._wire.inbox and not self._wire.refusing) or self.over:
                 return
-            with self.entered():
-                self.follow()
+            if not self.core.members or may_enter(self.lock, self.core, self._wire, now):
+                with self.entered():
+                    self.follow()
         except CallerError:
             pass  # The client was closed, or one of its steps interrupted, meanwhile.
         except BaseException:

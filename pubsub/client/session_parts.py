@@ -15,8 +15,8 @@ from pubsub.base.clock import Clock
 from pubsub.base.limits import PROXIES_MAX
 from pubsub.client.core.chain import Row
 from pubsub.client.core.core import CoreSettings
+from pubsub.client.core.group_core import GroupCore
 from pubsub.client.core.numbers import Numbers
-from pubsub.client.core.pattern_core import PatternCore
 from pubsub.client.core.waiting import Retry, Waiting, seconds_left
 from pubsub.client.storage.places import key_path
 from pubsub.client.storage.store import Store
@@ -132,7 +132,7 @@ def load_core(
     clock: Clock,
     random: Random,
     known: Mapping[int, Row] = MappingProxyType({}),
-) -> PatternCore:
+) -> GroupCore:
     """Build the core of a client from its store.
 
     Args:
@@ -143,7 +143,7 @@ def load_core(
     """
     used = store.known_milliseconds()
     numbers = Numbers(used[-1], clock.wall, random, store.save_milliseconds, used)
-    core = PatternCore(
+    core = GroupCore(
         CoreSettings(
             client=name,
             path=store.path,
@@ -169,10 +169,12 @@ def load_core(
     core.load_losses(store.untold())
     core.families.load(store.patterns(), store.joined())
     load_waiting(core, store, clock)
+    for member in core.load_groups(store.groups()):
+        core.load_group_work(member, store.group_done(member.member), store.group_begun(member.member))
     return core
 
 
-def load_waiting(core: PatternCore, store: Store, clock: Clock) -> None:
+def load_waiting(core: GroupCore, store: Store, clock: Clock) -> None:
     """Load the messages that wait for their next attempt, with the rest of each wait."""
     now, wall = clock.monotonic(), clock.wall()
     for topic, position, due, seconds, later in store.retries():

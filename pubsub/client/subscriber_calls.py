@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Unpack
 
 from pubsub.client.core.message import Message
+from pubsub.client.flows.group_waits import GroupOptions, make_wish
+from pubsub.client.group_calls import check_only_group
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.topic_operations import TopicOperations
@@ -18,7 +20,14 @@ class SubscriberCalls(TopicOperations, ABC):
     """The calls of `Client` about one topic."""
 
     def subscribe(
-        self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
+        self,
+        topic: str,
+        *,
+        start: StartAt | None = None,
+        fresh: bool = False,
+        timeout: float | None = None,
+        group: str | None = None,
+        **options: Unpack[GroupOptions],
     ) -> None:
         """Receive the messages of a topic from a start on, or continue this client ID's subscription.
 
@@ -38,8 +47,14 @@ class SubscriberCalls(TopicOperations, ABC):
             fresh: drop the subscription and its backlog, and begin at `start`.
             timeout: in seconds; None: the client's. A first subscribe from a directory waits while the topic is split,
                 or no majority of the proxies is up and past its start, unless `fresh` is set.
+            group: make this consumer group, or join it: each message has its effect at one member.
+            options: values of a group that is made; a member that joins may name none.
+                mode="shared": any member gets a message; "keyed": a key is at one member at a time, in `parts` parts.
+                on_lost="wait": what a killed member had claimed waits for its state directory; "redeliver": it goes to
+                another one after `lost_seconds`, doubtful. attempts: until a message is a dead letter of the group.
 
         Raises:
+            GroupDiffers: the group exists with other values.
             InvalidName: the topic is not allowed.
             Unavailable: the service did not confirm in time; every call on the topic, and every start, asks again.
             NotAllowed, KeyRefused: as `put`; the subscription stays wanted, and later calls ask again as with
@@ -49,7 +64,11 @@ class SubscriberCalls(TopicOperations, ABC):
             StartGone: no server holds the message at the start. The next call names another start.
         """
         begins = None if start is None else check_begin(start, time.time())
-        self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
+        check_only_group(group, options)
+        if group is not None:
+            wish = make_wish(begins, options)
+            return self._run(self._calls.group_waits.subscribe(topic, group, wish, timeout, fresh=fresh))
+        return self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
 
     def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
         """Move this client's subscription: receive the topic's messages again from a start, or pass over some.

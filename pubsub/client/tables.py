@@ -5,7 +5,6 @@ The rule is docs/explanation/compaction.md, KL9.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, ItemsView, Iterator
@@ -121,7 +120,7 @@ class Table:
         return self[wanted]
 
     def sync(self, timeout: float | None = None) -> None:
-        """Wait until the table has every message whose put was answered before this call.
+        """Wait until the table has every message with an answer to its put before this call.
 
         Args:
             timeout: in seconds; None: the client's.
@@ -134,7 +133,7 @@ class Table:
             self._changed.notify_all()
         self._wait(timeout, lambda: self._done >= look, "the table is not complete")
 
-    def _wait(self, timeout: float | None, condition: Callable[[], bool], what: str) -> None:
+    def _wait(self, timeout: float | None, condition: Callable[[], bool], problem: str) -> None:
         check_seconds("timeout", timeout)
         seconds = self._timeout if timeout is None else timeout
         with self._changed:
@@ -145,7 +144,7 @@ class Table:
                 raise self._failed
             if self._closing:
                 raise CallerError(f"the table of {self._view.topic} is closed")
-            raise Unavailable("table", self._view.topic, seconds, self.problem or what)
+            raise Unavailable("table", self._view.topic, seconds, self.problem or problem)
 
     @property
     def _values(self) -> dict[bytes, Entry]:
@@ -237,24 +236,6 @@ def _absent(topic: str) -> str:
     return f"topic {topic}: no server holds it; pubsub status lists the topics"
 
 
-class AsyncTable(Table):
-    """A table of `AsyncClient`: an asynchronous context manager; its calls that wait are coroutines."""
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.close)
-
-    async def wait_for(self, key: Key, timeout: float | None = None) -> bytes:  # type: ignore[override]
-        """Return the value of a key as soon as there is one; arguments and errors as `Table.wait_for`."""
-        return await asyncio.to_thread(Table.wait_for, self, key, timeout)
-
-    async def sync(self, timeout: float | None = None) -> None:  # type: ignore[override]
-        """Wait until the table has every message whose put was answered before; errors as `Table.sync`."""
-        await asyncio.to_thread(Table.sync, self, timeout)
-
-
 _Kind = TypeVar("_Kind", bound=Table)
 
 
@@ -279,7 +260,7 @@ def read_table(proxies: Proxies, sender: str, topic: str, bytes_max: int = TABLE
 
 
 def read_on(proxies: Proxies, view: View) -> None:
-    """Read what came since a view was read last; a new view begins at the topic's begin.
+    """Read the messages since a view was read last; a new view begins at the topic's begin.
 
     Raises:
         NotKnown: no server holds the topic.

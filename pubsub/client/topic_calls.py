@@ -1,18 +1,16 @@
-"""Add calls about whole topics to both clients: their tables."""
+"""Add calls about whole topics to the client: tables."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
-from pubsub.client.client_base import ClientBase
-from pubsub.client.topic_settings import SettingTexts, TopicSettings
+from pubsub.client.group_operations import GroupOperations
 
 if TYPE_CHECKING:
-    from pubsub.client.tables import AsyncTable, Table
+    from pubsub.client.tables import Table
 
 
-class TopicCalls(ClientBase):
+class TopicCalls(GroupOperations):
     """The calls of `Client` about topics."""
 
     def table(self, topic: str, *, bytes_max: int | None = None) -> Table:
@@ -37,21 +35,3 @@ class TopicCalls(ClientBase):
         from pubsub.client.tables import Table, open_table  # noqa: PLC0415 - few clients need it.
 
         return open_table(self._session, topic, Table, bytes_max)
-
-
-class AsyncTopicCalls(ClientBase):
-    """The calls of `AsyncClient` about settings and tables."""
-
-    async def settings_of(self, topic: str) -> TopicSettings:
-        """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
-        return await asyncio.to_thread(self._topic_settings.settings_of, topic)
-
-    async def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
-        """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
-
-    def table(self, topic: str, *, bytes_max: int | None = None) -> AsyncTable:
-        """Return a topic as a table, for `async with`; arguments and errors as `Client.table`."""
-        from pubsub.client.tables import AsyncTable, open_table  # noqa: PLC0415 - few clients need it.
-
-        return open_table(self._session, topic, AsyncTable, bytes_max)

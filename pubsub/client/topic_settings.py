@@ -24,7 +24,7 @@ ROUNDS: Final = 5
 
 UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
 
-_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named", "insists on")
+OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named", "insists on")
 """Refusals by proxies and servers that do not know these requests."""
 
 
@@ -140,7 +140,7 @@ def ask(proxies: Proxies, request: Request) -> Status:
     try:
         return proxies.ask(request)
     except Refused as error:
-        if any(word in error.reason for word in _OF_EARLIER_RELEASES):
+        if any(word in error.reason for word in OF_EARLIER_RELEASES):
             raise Refused("settings", getattr(request, "topic", ""), f"{error.reason}; {UPGRADE}") from None
         raise
 

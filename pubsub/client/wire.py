@@ -108,6 +108,14 @@ class Wire:
         except TooLarge as error:  # The Messenger is at one of its limits; the next try may find room.
             _log.warning("client %s: %s", self._name, error)
 
+    def send_unanswered(self, proxy: int, message: Message) -> None:
+        """Send a message without a use for its answer. Any thread may call it, without the session's lock."""
+        head, body = encode(message)
+        try:
+            self._messenger.send(self._peers[proxy], (head, body) if len(body) else head, retry=False)
+        except TooLarge as error:
+            _log.warning("client %s: %s", self._name, error)
+
     def forget(self, tokens: list[int]) -> None:
         """Stop expecting answers to these tokens; the list is emptied."""
         for token in tokens:

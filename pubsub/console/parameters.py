@@ -1,8 +1,9 @@
 """Accepts text on the command line as given, without the library that typer checks values with.
 
 typer passes each value to pydantic, whose import takes longer than the rest of a small put. An absent value, a text and
-a path need no checking: the rules of `pubsub.config` and the protocol read them. Everything else, such as a number with
-bounds, is checked as usual. If typer's internals have changed, all values are.
+a path need no checking: the rules of `pubsub.config` and the protocol read them. Neither does a flag. A plain number
+within its bounds is read here. Everything else, such as a number out of bounds, is checked as usual and gets typer's
+message. If typer's internals have changed, all values are.
 
 The option of a state directory is `--dir` in every command. Its old names, `--data` and `--directory`, are accepted
 too, but help and completion do not show them.
@@ -10,6 +11,7 @@ too, but help and completion do not show them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -21,6 +23,9 @@ from pubsub.console.docstrings import restore
 
 _OLD_NAMES: Final = ("--data", "--directory")
 """Former names of `--dir`."""
+
+_PLAIN: Final = {int: re.compile(r"-?[0-9]{1,15}"), float: re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")}
+"""Type of a number -> form of the texts that this module reads itself."""
 
 try:
     from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
@@ -44,6 +49,12 @@ else:
                 return value
             if self.annotation is Path and isinstance(value, str | Path):
                 return Path(value)
+            if self.annotation is bool and isinstance(value, bool):
+                return value
+            if self.annotation in _PLAIN and (number := _number(self.annotation, value)) is not None:
+                bounds = self.parameter_info.min, self.parameter_info.max
+                if _within(number, *bounds):
+                    return number
             if self.annotation == list[str] and all(isinstance(word, str) for word in value):
                 return list(value)
             return build_runtime_param(self.descriptor).coerce(value, param, ctx)
@@ -65,6 +76,19 @@ else:
                 )
         for subcommand in getattr(command, "commands", {}).values():
             _prepare(subcommand)
+
+
+def _number(kind: Any, value: Any) -> float | None:
+    """Return a number of its type, or None if its text has another form than the plain one."""
+    if type(value) is kind:
+        return float(value) if kind is float else int(value)
+    if isinstance(value, str) and _PLAIN[kind].fullmatch(value):
+        return float(value) if kind is float else int(value)
+    return None
+
+
+def _within(number: float, least: float | None, most: float | None) -> bool:
+    return (least is None or number >= least) and (most is None or number <= most)
 
 
 def _take_old_forms(command: Any) -> None:

@@ -19,6 +19,8 @@ from pubsub.errors import PubsubError
 from pubsub.gateway import openapi, sites
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, check_query
+from pubsub.gateway.handlers.group_members import GroupMembers
+from pubsub.gateway.handlers.groups import Groups
 from pubsub.gateway.handlers.look_back import LookingBack, Reads
 from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
@@ -96,6 +98,8 @@ class Gateway:
         self._tables = Tables(reads, self._back.readable, self._back.run)
         self._operating = Operating(operations)
         self._topics = TopicObjects(operations, self._operating)
+        self._groups = Groups(operations, self._operating)
+        self._members = GroupMembers(self._registry, self._clients, self._readers, self.stopping)
         self._page = Page(reports, self.stopping)
         self._views = Views(reports, self._requests, self._numbers, self.stopping)
         self._document, self._queries = openapi.encoded(), openapi.queries()
@@ -121,6 +125,7 @@ class Gateway:
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}/batches/{batch}", subscribers.confirm),
             ("GET", "/topics/{topic}/subscribers/{subscriber}/dead-letters", subscribers.dead_letters),
             ("GET", "/topics/{topic}/stream", subscribers.stream),
+            *self._group_table(),
             ("GET", "/topics/{topic}/webhooks", hooks.list),
             ("PUT", "/topics/{topic}/webhooks/{webhook}", hooks.put),
             ("GET", "/topics/{topic}/webhooks/{webhook}", hooks.get),
@@ -152,17 +157,39 @@ class Gateway:
             *[("GET", path, self._page.file) for path in FILES],
         ]
 
+    def _group_table(self) -> list[tuple[str, str, Handler]]:
+        groups, members = self._groups, self._members
+        group = "/topics/{topic}/groups/{group}"
+        member = f"{group}/members/{{member}}"
+        return [
+            ("GET", "/topics/{topic}/groups", groups.list),
+            ("GET", group, groups.get),
+            ("PATCH", group, groups.change),
+            ("DELETE", group, groups.end),
+            ("POST", f"{group}/release", groups.release),
+            ("POST", f"{group}/redrive", groups.redrive),
+            ("POST", f"{group}/drop", groups.drop),
+            ("POST", f"{group}/resume", groups.resume),
+            ("PUT", member, members.put),
+            ("GET", member, members.get),
+            ("DELETE", member, members.delete),
+            ("GET", f"{member}/messages", members.poll),
+            ("DELETE", f"{member}/batches/{{batch}}", members.confirm),
+        ]
+
     async def start(self) -> None:
         """Open the clients and resume the webhooks."""
         self._dispatcher.start_all()
         await self._clients.start()
-        self._always = [asyncio.create_task(self._sweep()), asyncio.create_task(self._page.sample())]
+        works = self._sweep(), self._page.sample(), self._members.settle()
+        self._always = [asyncio.create_task(work) for work in works]
 
     async def close(self) -> None:
         """Stop everything; unfinished work stays on disk."""
         for task in self._always:
             task.cancel()
         await self._dispatcher.close()
+        await self._members.batches.close()
         await self._clients.close()
         self._registry.close()
 
@@ -228,6 +255,7 @@ class Gateway:
         counters: dict[str, tuple[float, str]] = {
             "pubsub_gateway_messages_put": (self._puts.messages, "Messages put."),
             "pubsub_gateway_messages_polled": (self._subscribers.polled, "Messages delivered by long polls."),
+            "pubsub_gateway_group_messages": (self._members.delivered, "Messages delivered to members of groups."),
             "pubsub_gateway_messages_streamed": (self._subscribers.streamed, "Messages of streams that have ended."),
             "pubsub_gateway_bodies_refused": (
                 self._held.refused,
@@ -243,6 +271,7 @@ class Gateway:
             )
         gauges: dict[str, tuple[float, str]] = {
             "pubsub_gateway_readers": (self._readers.count, "Waiting long polls and streams."),
+            "pubsub_gateway_group_batches": (self._members.batches.count, "Open batches of members of groups."),
             "pubsub_gateway_clients": (self._clients.count, "Open clients."),
             "pubsub_gateway_bodies_bytes": (self._held.bytes, "Bytes of request bodies in memory."),
             "pubsub_gateway_webhooks": (hooks["running"], "Running webhooks."),

@@ -14,9 +14,14 @@ from typing import Any, TypeVar
 from pubsub.client import AsyncClient, Batch, Transaction
 from pubsub.client.batch_contents import BatchContents, split
 from pubsub.client.core.chain import Row
+from pubsub.client.core.group_request import Wish
+from pubsub.client.flows.crew import in_tasks
+from pubsub.client.flows.group_processing import BEFORE, GroupProcessing
+from pubsub.client.flows.handlers import AsyncHandler
 from pubsub.client.flows.work import Work
 from pubsub.client.steps import guarded
 from pubsub.errors import PubsubError
+from pubsub.protocol.group_bodies import GroupValues
 from pubsub.protocol.names import Start
 from pubsub.protocol.patterns import matches
 
@@ -66,6 +71,16 @@ class GatewayClient(AsyncClient):
             As `AsyncClient.get`.
         """
         return await self._run(self._calls.gets.hand_on(topic, most, sink, timeout, fsync=False))
+
+    async def join(self, topic: str, group: str, wish: Wish) -> GroupValues:
+        """Join a consumer group, or make it; return its values."""
+        await self._run(self._calls.group_waits.subscribe(topic, group, wish, None))
+        return self._session.core.members[topic, group].values
+
+    def joined(self, topic: str, group: str) -> bool:
+        """Return whether the client is a member of a consumer group."""
+        member = self._session.core.members.get((topic, group))
+        return member is not None and bool(member.number)
 
     async def subscribe_from(self, topic: str, start: Start | None, *, fresh: bool) -> None:
         """Subscribe as `AsyncClient.subscribe`, with the protocol's form of a start; None: at the end."""
@@ -146,3 +161,37 @@ class GatewayClient(AsyncClient):
                 transaction.execute(statement)
 
         self.write(make)
+
+
+class GroupTaking:
+    """One call that takes messages of a consumer group, each claimed before its handler begins.
+
+    Args:
+        client: a member of the group.
+        most: limit of messages, and of handlers at a time.
+
+    Raises:
+        NotSubscribed: the client is no member.
+    """
+
+    def __init__(self, client: GatewayClient, topic: str, group: str, most: int) -> None:
+        self._client, self._most = client, most
+        waits = client._calls.group_waits
+        self._source = GroupProcessing(waits, waits.member_of(topic, group), most, most, BEFORE, client._run_flow)
+
+    async def run(self, handler: AsyncHandler, wait: float) -> int:
+        """Pass messages to a handler until all handlers have ended; return the number of those that are done.
+
+        Args:
+            wait: seconds to wait for the first message.
+
+        Raises:
+            As `AsyncClient.process`.
+        """
+        client = self._client
+        session, run, breathe = client._session, client._run, client._breathe
+        return await in_tasks(session, self._source, handler, wait, self._most, self._most, run, breathe)
+
+    def stop(self) -> None:
+        """Take no further message."""
+        self._source.stop()

@@ -25,6 +25,12 @@ from pubsub.gateway.problems import Problem
 from pubsub.gateway.publishing import Publishing
 
 _log: Final = logging.getLogger("pubsub.gateway")
+CONFIRMED: Final = (
+    "CREATE TABLE IF NOT EXISTS gateway_confirmed ("
+    " batch INTEGER PRIMARY KEY, size INTEGER NOT NULL, done INTEGER NOT NULL, at REAL NOT NULL)",
+)
+"""Tables of a member of a consumer group: its confirmed batches (`gateway/group_batches.py`)."""
+
 PUBLISHER: Final = "http"
 """Second half of the ID of a client that puts."""
 
@@ -83,8 +89,23 @@ class Clients:
         Raises:
             PubsubError: the client cannot be opened. Problem: too many are open.
         """
-        name = f"subscribers/{client}"
-        entry = await self._entry(user, client, "subscribers")
+        async with self._used(user, client, "subscribers") as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def member(self, user: str, client: str) -> AsyncIterator[GatewayClient]:
+        """Open the client of a member of a consumer group, and keep it open during the block.
+
+        Raises:
+            As `subscriber`.
+        """
+        async with self._used(user, client, "groups") as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def _used(self, user: str, client: str, kind: str) -> AsyncIterator[GatewayClient]:
+        name = f"{kind}/{client}"
+        entry = await self._entry(user, client, kind)
         entry.users += 1
         try:
             yield await self._opening(name, entry)
@@ -122,6 +143,8 @@ class Clients:
         opened = GatewayClient(client, settings=settings, context=self._context)
         if kind == "publishers":
             opened.make_tables(idempotency.TABLES)
+        elif kind == "groups":
+            opened.make_tables(CONFIRMED)
         else:
             mailbox.make_tables(opened)
         return opened

@@ -36,6 +36,18 @@ POLL_RECORDS: Final = 100
 POLL_RECORDS_MAX: Final = 10_000
 """Messages of one long poll."""
 
+GROUP_RECORDS: Final = 1_000
+"""Messages of one batch of a member of a consumer group."""
+
+CONFIRM_SECONDS: Final = 60.0
+"""Default time for the confirmation of such a batch. Then its messages come again."""
+
+CONFIRM_SECONDS_MAX: Final = 3_600.0
+"""Longest time for it."""
+
+GROUP_CONFIRMED_MAX: Final = 1_000
+"""Confirmed batches of one member that are remembered, for repeated confirmations."""
+
 HEARTBEAT_SECONDS: Final = 15.0
 """Time between comments on a stream without events, which show that it is alive."""
 

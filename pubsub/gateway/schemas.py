@@ -2,53 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from pubsub.client.starts import FORM
+from pubsub.gateway import group_shapes
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
+from pubsub.gateway.shapes import (
+    REF,
+    Anything,
+    Base64,
+    Count,
+    Cut,
+    Figure,
+    Flag,
+    Letters,
+    Moment,
+    Next,
+    Number,
+    Oldest,
+    Schema,
+    Seconds,
+    Secret,
+    Shape,
+    Source,
+    Text,
+    Texts,
+    Tries,
+    Why,
+    Yes,
+)
 from pubsub.protocol.topic_settings import BYTES_FORM, DROP_FORM, EXPIRE_FORM, KEEP_FORM, RATE_FORM, TOMBSTONES_FORM
 
-Schema = dict[str, Any]
-
-_REF: Final = "#/components/schemas/{name}"
-
-
-def ref(name: str) -> Schema:
-    return {"$ref": _REF.format(name=name)}
-
-
-Text = str | UnsetType
-Flag = bool | UnsetType
-Seconds = float | UnsetType | None
-Texts = dict[str, str] | UnsetType
-Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})] | UnsetType
-Anything = dict[str, Any] | None
-Count = Annotated[int, Meta(ge=0)]
-Figure = Annotated[Count | None, Meta(description="Null: unknown.")]
-Cut = Annotated[list[Literal["key", "body"]], Meta(description="The fields that are cut.")]
-Moment = Annotated[int, Meta(ge=0, description="Time of the failure, microseconds since 1970.")] | UnsetType
 Kind = Annotated[str, Meta(extra_json_schema={"enum": [PREFIX + name for name in TITLES]})]
-Secret = Annotated[str, Meta(pattern="^whsec_")]
-Yes = Annotated[bool, Meta(extra_json_schema={"const": True})]
-Oldest = Annotated[
-    float | None,
-    Meta(description="Age in seconds of the oldest unacknowledged message; null if there is none."),
-]
-Next = Annotated[str | None, Meta(description="`after` of the next page.")]
-Number = Annotated[int, Meta(ge=0, description="Of a dead letter: its number, for `after`.")] | UnsetType
-Tries = Annotated[int, Meta(ge=0, description="Of a dead letter: the number of tries.")] | UnsetType
-Why = Annotated[str, Meta(description="Of a dead letter: the error of the last try, or of the loss.")] | UnsetType
-Source = Annotated[str, Meta(description="Its topic, for a subscriber or webhook of a pattern.")] | UnsetType
-Letters = list[Annotated[Any, Meta(extra_json_schema={"oneOf": [ref("Message"), ref("Lost")]})]]
-"""A union that msgspec lacks: structs without a tag."""
-
-
-class Shape(Struct, forbid_unknown_fields=True):
-    """An object with exactly these fields; a field that is UNSET is left out."""
 
 
 class Problem(Shape):
@@ -104,7 +93,9 @@ class Peeked(Shape):
 
 
 class Message(Held):
-    doubtful: Annotated[Flag, Meta(description="True: a lost state directory may have processed it.")] = UNSET
+    doubtful: Annotated[
+        Flag, Meta(description="True: another reader, or a lost state directory, may have processed it.")
+    ] = UNSET
     replay: Annotated[Count | UnsetType, Meta(description="Number of the seek that brought it, from 1.")] = UNSET
     bytes: Annotated[Count | UnsetType, Meta(description="Size of the complete body, with `beginnings`.")] = UNSET
     cut: Cut | UnsetType = UNSET
@@ -112,6 +103,7 @@ class Message(Held):
     attempts: Tries = UNSET
     error: Why = UNSET
     failed_at: Moment = UNSET
+    part: Annotated[Count | UnsetType, Meta(description="Of a keyed group: the part of its key.")] = UNSET
     topic: Source = UNSET
 
 
@@ -423,8 +415,9 @@ class Ready(Shape):
     ready: Yes
 
 
+_ALL: Final = [*vars(group_shapes).values(), *list(globals().values())]
 _, _found = msgspec.json.schema_components(
-    [one for one in list(globals().values()) if isinstance(one, type) and Shape in one.mro()[1:]], ref_template=_REF
+    [one for one in _ALL if isinstance(one, type) and Shape in one.mro()[1:]], ref_template=REF
 )
 SCHEMAS: Final[dict[str, Schema]] = {
     **_found,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.addresses import join_place, split_place
-from pubsub.base.listening import Listening, listen_at
 from pubsub.base.loopback import reaches_out
 from pubsub.base.sites import Sites
 from pubsub.errors import ConfigurationError
 from pubsub.metrics.handover import Handover
 from pubsub.metrics.limits import BACKLOG
+
+if TYPE_CHECKING:
+    from pubsub.base.listening import Listening
 
 _log: Final = logging.getLogger(__name__)
 
@@ -92,6 +94,8 @@ def listen(address: str, *, insecure: bool) -> Listening:
     Raises:
         ConfigurationError: the address cannot be used, or other hosts could connect.
     """
+    from pubsub.base.listening import listen_at  # noqa: PLC0415  most processes have no such port, nor asyncio
+
     remedy = "it checks no key; listen on 127.0.0.1, or allow other hosts by --insecure"
     return listen_at(address, insecure=insecure, option="--metrics", remedy=remedy, backlog=BACKLOG)
 

@@ -31,6 +31,7 @@ def topic() -> str:
 def command(directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setenv("PUBSUB_PROXIES_FILE", str(directory / "proxies"))
     monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", str(directory / "client.key"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))  # State directories of clients.
 
     def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()

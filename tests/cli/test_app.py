@@ -108,6 +108,30 @@ def test_a_command_loads_neither_tables_nor_the_other_roles() -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
+_READING = ["pydantic", "asyncio", "rich", "importlib.metadata"]
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (["server", "start", "--id", "s", "--dir", "/dev/null"], [*_READING, "pubsub.client", "pubsub.proxy"]),
+        (["proxy", "start", "--id", "p", "--dir", "/dev/null"], [*_READING, "pubsub.client", "pubsub.server.process"]),
+        (["up", "--dir", "/dev/null", "--servers", "2"], [*_READING, "zmq", "pubsub.client"]),
+        (["topic", "table", "t", "--patience", "0.05", "--proxy", "tcp://127.0.0.1:1"], _READING),
+    ],
+)
+def test_a_process_loads_only_what_it_needs(words: list[str], unwanted: list[str]) -> None:
+    """The start of a cluster is mostly imports of its processes."""
+    program = (
+        f"import sys; from pubsub.cli import main; code = main({words});"
+        f"print(code, [name for name in {unwanted} if name in sys.modules])"
+    )
+    done = run("-c", program)
+    code, loaded = done.stdout.splitlines()[-1].split(maxsplit=1)
+    assert code != "0", done.stderr
+    assert loaded == "[]"
+
+
 def test_completion_offers_the_commands() -> None:
     environment = {"_PUBSUB_COMPLETE": "complete_bash", "COMP_WORDS": "pubsub ", "COMP_CWORD": "1"}
     done = run("-m", "pubsub", env=environment)

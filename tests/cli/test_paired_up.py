@@ -60,7 +60,7 @@ def kill(cluster: Up, name: str) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("keys", [(), ("--keys",)])
+@pytest.mark.parametrize("keys", [pytest.param((), marks=pytest.mark.nightly), ("--keys",)])
 def test_a_server_is_killed_for_good_and_each_message_comes_once(tmp_path: Path, keys: tuple[str, ...]) -> None:
     total, taken, longest = 200, [], 0.0
     with (

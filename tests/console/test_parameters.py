@@ -54,6 +54,20 @@ def test_numbers_are_checked(arguments: list[str]) -> None:
         call("a", "b", *arguments)
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "number"),
+    [
+        ("count", "007", 7),
+        ("count", " 3 ", 3),
+        ("count", "1_000", 1000),
+        ("wait", "1e3", 1000.0),
+        ("wait", "-0.5", -0.5),
+    ],
+)
+def test_other_forms_of_numbers_are_read_too(option: str, text: str, number: float) -> None:
+    assert call("a", "b", f"--{option}={text}")[option] == number
+
+
 def test_a_missing_required_parameter_is_an_error() -> None:
     with pytest.raises(typer.TyperException, match="path"):
         call("a")

@@ -41,7 +41,7 @@ LIMITS: Final = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
 FOLDERS: Final = ("tests.faults.", "tests.services.")
 COMMANDS: Final = {
     "proxy": ("pubsub.proxy.commands", "pubsub.proxy.process"),
-    "server": ("pubsub.cli.server", "pubsub.server.process", "pubsub.server.metrics"),
+    "server": ("pubsub.cli.server_group", "pubsub.cli.server", "pubsub.server.process", "pubsub.server.metrics"),
     "gateway": ("pubsub.cli.gateway", "pubsub.cli.gateway_operations", "pubsub.cli.peeking", "pubsub.gateway.process"),
     "service": ("pubsub.services.commands", "pubsub.services.majordomo", "pubsub.services.titanic", "pubsub.services"),
     "topic": ("pubsub.cli.topic", "pubsub.client", "pubsub.cli.reaching"),

@@ -123,6 +123,7 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("GET", f"{base}/records")
     gateway.ask("GET", f"{base}/times")
     gateway.ask("DELETE", f"{base}/subscribers/s")
+    tour_of_groups(gateway, base)
     gateway.ask("PUT", f"{base}/webhooks/w", {"url": receiver.url})
     gateway.ask("PUT", f"{base}/settings", {"keep": "1d"})
     gateway.ask("GET", f"{base}/settings")
@@ -136,6 +137,24 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("DELETE", f"{base}/webhooks/w/dead-letters?age=0")
     gateway.ask("DELETE", f"{base}/webhooks/w")
     until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
-    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):
+    for path in ("/topics", "/patterns", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):
         assert gateway.ask("GET", path).status_code == 200, path
     assert gateway.ask("GET", "/openapi.json").json() == json.loads(encoded())
+
+
+def tour_of_groups(gateway: Gateway, base: str) -> None:
+    group, member = f"{base}/groups/g", f"{base}/groups/g/members/m"
+    assert gateway.ask("PUT", member).status_code == 201
+    gateway.put("tour", b"y")
+    batch = until(lambda: gateway.ask("GET", f"{member}/messages?wait=5").content, "a batch came")
+    assert gateway.ask("DELETE", json.loads(batch)["confirm"]).status_code == 204
+    gateway.ask("GET", member)
+    assert [one["name"] for one in gateway.ask("GET", f"{base}/groups").json()["groups"]] == ["g"]
+    gateway.ask("GET", group)
+    gateway.ask("PATCH", group, {"attempts": 2})
+    gateway.ask("POST", f"{group}/redrive")
+    gateway.ask("POST", f"{group}/drop")
+    gateway.ask("POST", f"{group}/resume", {"skip": False})
+    assert gateway.ask("DELETE", member).status_code == 204
+    gateway.ask("POST", f"{group}/release", {"member": "http.g.m", "force": True})
+    assert gateway.ask("DELETE", group).status_code == 204

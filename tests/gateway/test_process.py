@@ -27,8 +27,13 @@ def test_a_gateway_without_tokens_listens_on_loopback_only(tmp_path: Path, bind:
 
 
 def test_a_gateway_with_tokens_or_insecure_listens_anywhere(tmp_path: Path) -> None:
-    listen(GatewaySettings("0.0.0.0:0", tmp_path, insecure=True)).close()
-    listen(GatewaySettings("0.0.0.0:0", tmp_path, tokens=tmp_path)).close()
+    for settings in (
+        GatewaySettings("0.0.0.0:0", tmp_path, insecure=True),
+        GatewaySettings("0.0.0.0:0", tmp_path, tokens=tmp_path),
+    ):
+        listening = listen(settings)
+        assert listening.getsockname()[0] == "0.0.0.0"
+        listening.close()
 
 
 @pytest.mark.parametrize("bind", ["", "8080", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"])

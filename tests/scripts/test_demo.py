@@ -43,7 +43,7 @@ def test_the_demo_with_keys_has_the_same_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("keys", [(), ("--keys",)])
+@pytest.mark.parametrize("keys", [pytest.param((), marks=pytest.mark.nightly), ("--keys",)])
 def test_a_demo_with_a_standby_survives_the_loss_of_the_primarys_host(tmp_path: Path, keys: tuple[str, ...]) -> None:
     (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(2000)))
     done = demo(tmp_path / "lines", "--standby", *keys)

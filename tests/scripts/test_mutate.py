@@ -7,8 +7,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import mutate
 import pytest
-from mutate import ROOT, Mutant, Unfit, applied, check, load
+from mutate import ROOT, Mutant, Tree, Unfit, applied, check, load
 
 MISTAKE = Mutant("one", "pubsub/base/intervals.py", "old", "new", "it is wrong")
 
@@ -28,6 +29,18 @@ def test_a_mistake_that_does_not_fit_is_an_error_that_says_so(source: str) -> No
         applied(MISTAKE, source)
     assert applied(MISTAKE, "an old one") == "an new one"
     assert len(check([MISTAKE, replace(MISTAKE, file="pubsub/nowhere.py")])) == 2
+
+
+def test_a_copy_has_new_files_and_no_ignored_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    for name, text in ((".gitignore", "ignored"), ("added", ""), ("new", ""), ("ignored", "")):
+        (repository / name).write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    subprocess.run(["git", "add", "added"], cwd=repository, check=True)
+    monkeypatch.setattr(mutate, "ROOT", repository)
+    Tree(tmp_path / "copy")
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {".gitignore", "added", "new"}
 
 
 @pytest.mark.slow

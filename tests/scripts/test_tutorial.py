@@ -25,12 +25,13 @@ def steps() -> list[tuple[str, str]]:
 
 
 def test_no_line_of_the_page_is_omitted() -> None:
-    assert NAMES == ["billing.py", "shop.py", "together.py"]
+    assert NAMES == ["billing.py", "shop.py", "together.py", "packer.py", "packed.py"]
     assert PAGE.count("```") == 2 * (len(NAMES) + len(SESSIONS)) == 2 * len(FENCED.findall(PAGE))
-    assert len(steps()) == sum(line.startswith("$ ") for line in PAGE.splitlines()) == 16
+    assert len(steps()) == sum(line.startswith("$ ") for line in PAGE.splitlines()) == 26
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) -> None:
     for name, source in zip(NAMES, PROGRAMS, strict=True):
         (tmp_path / name).write_text(source)
@@ -47,7 +48,7 @@ def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) 
     try:
         done = subprocess.run(
             ["bash", "-ec", typed],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False,
         )  # fmt: skip
     finally:
         down = [sys.executable, "-m", "pubsub", "down", "--dir", "cluster"]

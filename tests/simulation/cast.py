@@ -16,6 +16,11 @@ from tests.simulation.creating import Creator
 from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
+from tests.simulation.grouping.judging import Audit
+from tests.simulation.grouping.overseer import Overseer
+from tests.simulation.grouping.plan import plans
+from tests.simulation.grouping.record import Crew, Crews
+from tests.simulation.grouping.worker import Worker
 from tests.simulation.history import History
 from tests.simulation.lettering import Letters
 from tests.simulation.looking import Looker
@@ -78,6 +83,8 @@ class Cast:
         self.creators = self._creators()
         self.tables = self._tables()
         self.letters = Letters()
+        self.crews, self.workers, self.overseers = self._groups()
+        self.audit = Audit(self.crews, self.workers, self.overseers, self.servers)
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -202,6 +209,22 @@ class Cast:
             found.append(TableReader(self.world, host, proxies, self.history, topic))
         return found
 
+    def _groups(self) -> tuple[Crews, list[Worker], list[Overseer]]:
+        """The members of consumer groups, and an operator of each group."""
+        made = plans(self.fate) if self.fate.groups else []
+        crews = Crews(self.history, [Crew(plan) for plan in made])
+        workers = []
+        for name in sorted({member for plan in made for member in plan.members}):
+            own = [plan for plan in made if name in plan.members]
+            host, order = self.world.host(name, 0.0), self.proxy_names()
+            workers.append(Worker(self.world, host, order, crews, own))
+        proxies = tuple(proxy.name for proxy in self.proxies)
+        overseers = [
+            Overseer(self.world, self.world.host(f"h{n}", 0.0), proxies, self.history, crew)
+            for n, crew in enumerate(crews.all, 1)
+        ]
+        return crews, workers, overseers
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -218,7 +241,7 @@ class Cast:
         seekers = (seeker.node for seeker in self.seekers)
         return [
             *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
-            *self.lookers, *self.families, *self.deleters, *self.creators, *self.tables,
+            *self.lookers, *self.families, *self.deleters, *self.creators, *self.tables, *self.workers, *self.overseers,
         ]  # fmt: skip
 
     @property

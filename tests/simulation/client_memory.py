@@ -45,6 +45,7 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
         settings = replace(session.settings, directory=Path(path))
         fresh = load_core(session.name, settings, store, session.clock, Random(0))
         found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
+        found += _memberships(session.core, fresh)
         ours, theirs = _waiting(session.core), _waiting(fresh)
         if ours != theirs:
             found.append(f"the waiting messages are {ours!r:.200} in memory and {theirs!r:.200} in the store")
@@ -64,6 +65,25 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
 
 def _waiting(core: Any) -> list[tuple[object, ...]]:
     return [(row.number, row.topic, row.lane, row.size, row.attempts, row.later) for row in core.waiting.rows()]
+
+
+def _memberships(core: Any, fresh: Any) -> Iterator[str]:
+    """Memberships in consumer groups: their values, what is done, and what was begun."""
+    for topic, name in sorted(core.members.keys() | fresh.members.keys()):
+        one, other = core.members.get((topic, name)), fresh.members.get((topic, name))
+        if one is None or other is None:
+            if one is None or one.number:
+                yield f"group {name} of {topic} is {'in the store' if one is None else 'in memory'} only"
+            continue
+        for fact in ("number", "store", "values", "left"):
+            if getattr(one, fact) != getattr(other, fact):
+                yield f"group {name}: {fact} is {getattr(one, fact)!r} in memory, {getattr(other, fact)!r} in the store"
+        if one._rows != other._rows and not one._stale_lanes:
+            yield f"group {name}: done is {one._rows!r:.150} in memory, and {other._rows!r:.150} in the store"
+        begun = {place: attempts for place, attempts in other.begun.items() if place not in one._told}
+        ours = {place: attempts for place, attempts in one.begun.items() if place not in one._told}
+        if begun != ours | {place: attempts for place, attempts in begun.items() if place in one._ahead}:
+            yield f"group {name}: begun is {ours!r:.150} in memory, and {begun!r:.150} in the store"
 
 
 def _rows(rows: Any) -> list[tuple[int, ...]]:

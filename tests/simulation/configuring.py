@@ -51,7 +51,7 @@ DROPS = ("never", "never", "2s", "6s", "6s,100B")
 
 
 def configured(fate: Fate, seed: int) -> Fate:
-    """Have some runs change settings; drawn apart, so that the others stay what they were.
+    """Have some runs change settings; drawn apart, so that the other runs stay the same.
 
     Servers of an older release take no topic with settings. So they are in none of these runs.
     """
@@ -95,9 +95,9 @@ class Configured:
     lineage: dict[str, frozenset[str]] = field(default_factory=lambda: {"": frozenset()})
     found: list[str] = field(default_factory=list)
     asked_at: dict[int, tuple[object, float]] = field(default_factory=dict)
-    """When a server asked whether it is the sole owner, by the ID of what it wants to let go."""
+    """The time of a server's question whether it is the sole owner, by the ID of the range that it will let go."""
     retaining: Retaining | None = None
-    """What servers held, in runs with defaults or wrong clocks."""
+    """The messages that servers held, in runs with defaults or wrong clocks."""
     allowed: dict[tuple[int, str], float] = field(default_factory=dict)
     """When the question was asked that allows a server to let go of a topic's batches."""
     warned: dict[tuple[int, str], bool] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Configured:
     def in_force(self, topic: Topic, asked_at: float) -> list[Change]:
         """Answered changes that no other one has replaced, and that this holder has, or that were answered in time.
 
-        A holder that was the sole owner when it asked may let go a little later of what it had then.
+        A holder that was the sole owner when it asked may let go of its messages a little later.
         """
         return [
             change
@@ -203,7 +203,7 @@ class Configurer(Task):
         self.soon(self.world.random.expovariate(1 / self.think), self.go)
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """Return the unfinished work as text, "" if there is none."""
         return "" if self.finished else f"{self.name} has not finished with the settings of {self.topic}"
 
 
@@ -356,7 +356,7 @@ def _after(topic: Topic, reader: Any) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def judge(known: Configured, servers: list[Server], history: History, damage: bool) -> None:
-    """Object to what is not as it should be in the end.
+    """Object to each wrong state at the end.
 
     Args:
         damage: True if bits were flipped, so that records may be lost.

@@ -1,4 +1,4 @@
-"""Operators that delete topics in a run, also such with subscribers, and the judgement on what comes back.
+"""Operators that delete topics in a run, also topics with subscribers, and the judgement on returning messages.
 
     1   a server that has stored a deletion has no message that was acknowledged before it began
     2   it does not enter a log after the answer either
@@ -61,7 +61,7 @@ SOME = {
 
 
 def deleting(fate: Fate, seed: int) -> Fate:
-    """Have some runs delete topics; drawn apart, so that the others stay what they were."""
+    """Have some runs delete topics; drawn apart, so that the other runs stay the same."""
     random = Random(f"deletions of {seed}")
     others: tuple[object, ...] = (
         fate.configurers,
@@ -148,21 +148,21 @@ class Told:
 
     def judge(self, history: History) -> None:
         """Object if it was told that it received everything and it did not, or of the loss of received records."""
-        topic, who = self.reading.topic, f"{self.reading.client} on {self.reading.topic}"
+        topic, name = self.reading.topic, f"{self.reading.client} on {self.reading.topic}"
         seen = [one for part in self.reading.all() for one in part]
         if self.error.reason == DELETED_AFTER_ALL and history.alone:  # Another holder may have messages of its own.
             bodies = {one.body for one in seen}
-            passed = {body for _, name, body in history.passed | history.expired if name == topic}
+            passed = {body for _, one, body in history.passed | history.expired if one == topic}
             puts = [put for put in history.puts.values() if put.topic == topic and not put.due]
             due = [put for put in puts if put.invoked > self.since and (put.acked_at or self.began) < self.began]
             lacks = [put.body for put in due if put.body not in bodies | passed]
             if len(lacks) > self.reading.excused:
-                history.violate(f"{who} was told that it had received everything, and lacks {lacks[0]}")
+                history.violate(f"{name} was told that it had received everything, and lacks {lacks[0]}")
         elif self.error.first:
             log, first, _ = lost_range(self.error)
             for one in seen:
                 if one.id.startswith(f"{log}.") and int(one.id.partition(".")[2]) >= first:
-                    history.violate(f"{who} was told of the loss of {one.id}, and had received it")
+                    history.violate(f"{name} was told of the loss of {one.id}, and had received it")
 
 
 def note_told(history: History, reading: Reading, error: DataLoss) -> None:
@@ -277,12 +277,12 @@ class Deleter(Task):
         return bool(bad)
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """Return the unfinished work as text, "" if there is none."""
         return "" if self.finished else f"{self.name} has not finished to delete {self.topic}"
 
 
 def open_end(cast: Cast) -> str:
-    """Return the difference between what proxies and servers know of deletions; "" if there is none."""
+    """Return the difference between the deletions that proxies and servers know; "" if there is none."""
     if not cast.deleters:
         return ""
     known: dict[str, str] = {node.name: node.core.deletions.known.digest for node in cast.voters}

@@ -62,6 +62,8 @@ class Fate:
         deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
         families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
+        groups: seed of the consumer groups and their members; 0: there are none. member_liveness: silence after which
+            servers do not wait for a member any more.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
             many of the members of each pair; upgrades: whether one is upgraded at its next start.
     """
@@ -117,6 +119,8 @@ class Fate:
     seekers: int = 0
     deleters: int = 0
     auto: bool = True
+    groups: int = 0
+    member_liveness: float = 3.0
 
 
 def draw(random: Random) -> Fate:

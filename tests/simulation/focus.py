@@ -15,6 +15,8 @@ from tests.simulation.breakages import (
     deletions,
     expiry,
     family,
+    group_members,
+    group_servers,
     limits,
     purges,
     replay,
@@ -27,6 +29,7 @@ from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
+from tests.simulation.grouping.plan import grouped, grouped_split
 from tests.simulation.limiting import limited
 from tests.simulation.mixtures import mixed
 from tests.simulation.purging import purged_split
@@ -374,6 +377,9 @@ def wrong_clock(seed: int) -> Fate:
     )
 
 
+IN_SPLITS = {"home", "travel", "numbers", "watermark"}
+"""Breakages of groups that concern topics which move, or which several servers hold."""
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -405,6 +411,10 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
     **dict.fromkeys(limits.breakage.breakages, limited),
+    **dict.fromkeys((*group_members.breakage.breakages, *group_servers.breakage.breakages), grouped),
+    **dict.fromkeys(
+        (title for title in group_servers.breakage.breakages if title.split(": ")[1] in IN_SPLITS), grouped_split
+    ),
     "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
     "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),
     "mixtures: a put of a client costs nothing": mixed("quotas of clients"),

@@ -48,7 +48,7 @@ class Judgement:
         for party in (*cast.applications, *cast.calls.parties, *readers, *operators):
             if what := party.settled():
                 return what
-        return ""
+        return cast.audit.open_end() if cast.workers else ""
 
     # Violations
 
@@ -65,6 +65,7 @@ class Judgement:
         for family in self.cast.families:
             family.judge()
             self._add(family.found)
+        self.cast.audit.judge()
         for client in self.cast.clients:
             self._add(client.found)
         self._add(list(self.pairs.differences()))

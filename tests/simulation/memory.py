@@ -27,6 +27,8 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "sole_owner": "questions that are open; who asked asks again",
         "puts": "has nothing but what it was given",
         "gets": "what of this loop is handed out",
+        "groups": "messages of this loop; members repeat them",
+        "group_memory": "offers and polls bind nothing; who is silent is found again",
         "subscriptions": "has nothing but what it was given",
         "reads": "ranges that are asked for; clients repeat it",
         "replays": "the pace of readers far behind: a new process begins with a full allowance",
@@ -70,6 +72,12 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "dirty": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
+    "Group": {
+        "members": "compared by `_members`: the number of a member's message is stored with a change only",
+        "dirty": "what is not committed yet",
+        "changed": "what is not committed yet",
+    },
+    "Facts": {"version": "counts changes of this process"},
     "Delayed": {"_order": "the rows as a heap"},
     "Delays": {
         "_due": "every topic is looked at after a start",
@@ -211,6 +219,7 @@ def check(node: ServerNode, of: ServerNode | None = None) -> list[str]:
             found.append("a start has done what a full disk would take back, though its store holds it")
         found += _stored_for_moves(core, store)
         found += _watermarks(core, store)
+        found += _members(core, fresh)
         store.close()
     finally:
         del known.disks[f"{node.name}+"]
@@ -241,6 +250,20 @@ def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
     for number, _ in store.dropped_stages():
         if number not in staged:
             yield f"stage {number} is nobody's, and will not be deleted before the next start"
+
+
+def _members(core: Any, fresh: Any) -> Iterator[str]:
+    """Members of consumer groups: what they hold is in the store, and no number there is above the one in memory."""
+    for topic in core.state.topics.values():
+        loaded = fresh.state.topics.get(topic.name)
+        for name, group in topic.groups.items():
+            stored = loaded.groups[name].members if loaded is not None and name in loaded.groups else {}
+            for key in sorted(group.members.keys() | stored.keys()):
+                ours, theirs = (list(some[key].pieces()) if key in some else [] for some in (group.members, stored))
+                if ours != theirs:
+                    yield f"{topic.name}: {key} of {name} holds {ours!r:.150} in memory, {theirs!r:.150} in the store"
+                if key in stored and (key not in group.members or stored[key].number > group.members[key].number):
+                    yield f"{topic.name}: {key} of group {name} has number {stored[key].number} in the store"
 
 
 def _watermarks(core: Any, store: Store) -> Iterator[str]:

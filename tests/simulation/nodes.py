@@ -89,6 +89,7 @@ class ServerNode(Process):
             skew_seconds=fate.skew,
             answer_records_max=20,
             topics_auto=fate.auto,
+            member_liveness_seconds=fate.member_liveness,
             **(TIGHT if fate.tight else {}),
         )
         self.group_commit: GroupCommit

@@ -34,7 +34,7 @@ PURGING = 0.15
 
 
 def purging(fate: Fate, seed: int) -> Fate:
-    """Have some runs purge topics; drawn apart, so that the others stay what they were.
+    """Have some runs purge topics; drawn apart, so that the other runs stay the same.
 
     Servers of an older release take no purge. A reader of ranges fails at a loss, and limits in bytes and flipped bits
     excuse losses of their own.
@@ -48,7 +48,7 @@ def purging(fate: Fate, seed: int) -> Fate:
 
 
 def purged_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
+    """A topic that two servers hold again and again; operators purge it and keep much of it."""
     random = Random(f"purges {seed}")
     return Fate(
         servers=2,

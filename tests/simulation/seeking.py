@@ -1,7 +1,7 @@
 """Clients that seek in a run, readers along the history, and the judgement on both.
 
-A seeker takes by handlers that write into a table of its own, each message with the number of its replay. So what a
-replay brought is on the disk, in the commit of the position, through each death.
+A seeker takes by handlers that write into a table of its own, each message with the number of its replay. So the
+messages of a replay are on the disk, in the commit of the position, after each death.
 
     1   within a replay each message comes once, in the order of its publisher, and nothing of an earlier one follows
     2   nothing comes that is before the start
@@ -47,7 +47,7 @@ UNSOUND = {"abandon", "put back", "flip", "clock", "full", "fail"}
 
 
 def sought(fate: Fate, seed: int) -> Fate:
-    """Have some runs seek; drawn apart, so that the others stay what they were."""
+    """Have some runs seek; drawn apart, so that the other runs stay the same."""
     random = Random(f"seekers of {seed}")
     if random.random() < SOUGHT and not (
         UNSOUND & fate.faults.keys() or fate.older or fate.older_members or fate.tight or fate.purgers
@@ -169,7 +169,7 @@ class Seeker:
             mine = topic.subscriptions.get(self.node.client)
             if mine is None or mine.number < intent.number:
                 return False
-            below = mine.cursor.expired_below  # What `expire` leaves out stays in the backlog.
+            below = mine.cursor.expired_below  # Messages that `expire` leaves out stay in the backlog.
             left = (replace(span, low=max(span.low, below.get(span.log, 0))) for span in mine.cursor.backlog)
             if topic.waiting(left):
                 return False
@@ -313,7 +313,7 @@ class Seeker:
             if put.topic == self.topic and (float("inf") if put.acked_at is None else put.acked_at) <= until
             if not put.due or seek.drained is None  # It may have waited longer.
         ]
-        skipped = {body for who, topic, body in history.passed | history.expired if (who, topic) == (name, self.topic)}
+        skipped = {body for one, topic, body in history.passed | history.expired if (one, topic) == (name, self.topic)}
         missing = [put for put in acked if put.body not in got | skipped]
         missing = [put for put in missing if self._is_owed(put, seek, kept_since, skew)]
         dropped = history.dropped(self.dropped)
@@ -329,23 +329,23 @@ class Seeker:
         if alone and count and len(got) + len(skipped) + self.lost < min(count, len(sure)):
             violate(f"{name} got {len(got)} messages of {seek.start}, of {len(sure)}")
 
-    def _judge_rows(self, who: str, seek: Seek, rows: list[Row], skew: float) -> None:
+    def _judge_rows(self, name: str, seek: Seek, rows: list[Row], skew: float) -> None:
         newest: dict[tuple[str, int, str], Put] = {}
         bodies: set[str] = set()
         for row in rows:
             put = self.history.puts.get(row.body)
             if put is None or put.topic != self.topic:
-                self.history.violate(f"{who} got {row.body!r}, which nobody put there")
+                self.history.violate(f"{name} got {row.body!r}, which nobody put there")
                 continue
             if row.body in bodies:
-                self.history.violate(f"{who} got {row.body} twice")
+                self.history.violate(f"{name} got {row.body} twice")
             bodies.add(row.body)
             earlier = newest.get(put.source)
             if earlier is not None and not (put.due or earlier.due) and earlier.index > put.index:
-                self.history.violate(f"{who} got {put.body} after {earlier.body}, which was put later")
+                self.history.violate(f"{name} got {put.body} after {earlier.body}, which was put later")
             newest[put.source] = put
             if self._is_early(row, seek, skew):
-                self.history.violate(f"{who} got {row.body} of {row.stamp} at {row.log}.{row.offset}")
+                self.history.violate(f"{name} got {row.body} of {row.stamp} at {row.log}.{row.offset}")
 
     @staticmethod
     def _is_early(row: Row, seek: Seek, skew: float) -> bool:

@@ -23,6 +23,8 @@ from tests.simulation.deleting import deleting
 from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
+from tests.simulation.grouping.plan import grouping
+from tests.simulation.grouping.record import watched_groups
 from tests.simulation.judgement import Judgement
 from tests.simulation.lettering import watched_letters
 from tests.simulation.limiting import limiting, watched_limits
@@ -80,6 +82,7 @@ DRAWN_APART = (
     deleting,
     creating,
     mixing,
+    grouping,
 )
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
@@ -132,6 +135,7 @@ class Simulation:
             watched_limits(cast.history),
             watched_letters(cast.letters),
             paced(world, cast.history),
+            watched_groups(cast.crews),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -194,6 +198,7 @@ class Simulation:
         for task in cast.tasks:
             task.finishing = True
         others = *cast.purgers, *cast.deleters, *cast.creators, *cast.seekers, *cast.lookers, *cast.families
+        others += *cast.workers, *cast.overseers
         for party in (*cast.talkers, *cast.configurers, *others, *cast.tables):
             party.finishing = True
 

@@ -67,6 +67,9 @@ SITUATIONS = {
     "members replaced": "members whose host was gone for good, and another one in its place",
     "members put back": "members that came back with an old copy of their disk",
     "members copied": "stores copied to the other member",
+    "group messages done twice, and told": "messages of consumer groups done twice after a release, with the mark",
+    "group handlers begun again": "attempts of handlers of consumer groups after the first one",
+    "group_records_released": "records of consumer groups that an operator gave up",
     "entries taken back": "loops that were on their way to the other member, and found the disk full",
     "votes given back": "proxies that lost a register, and have their vote again",
 }

@@ -11,7 +11,12 @@ from tests.simulation.sample import require_caught, run_once, sampled
 
 SEEDS = (range(2), pytest.param(range(2, 6), marks=pytest.mark.nightly))
 """Each time, and by night."""
-FAMILIES = {made.__name__: made for made in FOCUSED.values() if made.__name__ not in MIXTURES}
+
+GROUPED = {title for title in FOCUSED if title.startswith("groups: ")}
+"""Those of consumer groups have tests of their own (`test_grouping`)."""
+
+ALONE = {title: made for title, made in FOCUSED.items() if title not in GROUPED}
+FAMILIES = {made.__name__: made for made in ALONE.values() if made.__name__ not in MIXTURES}
 TRIES_MAX = 120
 
 SHOWN = {
@@ -149,12 +154,12 @@ def test_each_breakage_that_needs_such_runs_is_known() -> None:
 
 
 def test_the_seeds_tried_first_are_within_the_range_of_all_tries() -> None:
-    assert FOCUSED.keys() >= SHOWN.keys()
+    assert ALONE.keys() >= SHOWN.keys()
     assert set(SHOWN.values()) <= set(range(TRIES_MAX))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", sampled(FOCUSED, EACH_TIME))
+@pytest.mark.parametrize("title", sampled(ALONE, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
     seeds = sorted(range(TRIES_MAX), key=lambda seed: seed != SHOWN.get(title))
     require_caught(title, FOCUSED[title], seeds)

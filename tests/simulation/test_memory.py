@@ -66,7 +66,8 @@ def test_a_difference_is_found(what: str) -> None:
 
 def test_every_part_left_out_of_the_comparison_exists(server: ServerNode) -> None:
     core = server.core
-    objects = [core, core.state, topic_of(server), core.state.publishers, core.operations]
+    state = core.state
+    objects = [core, state, topic_of(server), state.publishers, state.undelivered, core.operations]
     objects += [
         next(iter(topic_of(server).subscriptions.values())).cursor,
         topic_of(server).open,

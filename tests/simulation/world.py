@@ -94,7 +94,23 @@ class World:
             self.now = max(self.now, when)
             self.events += 1
             call(*arguments)
-        self.now = until
+        self.now = max(self.now, until)  # A blocked process has perhaps gone on beyond: see `step`.
+
+    def step(self, until: float) -> bool:
+        """Let the next event happen within another one, whose process is blocked meanwhile; False: none is that early.
+
+        Args:
+            until: time of the last event that may happen; without one, it is this time now.
+        """
+        heap = self._heap
+        if not heap or heap[0][0] > until:
+            self.now = max(self.now, until)
+            return False
+        when, _, call, arguments = heapq.heappop(heap)
+        self.now = max(self.now, when)
+        self.events += 1
+        call(*arguments)
+        return True
 
     def note(self, text: str) -> None:
         """Something happened: into the trace, and into the log where there is one."""

@@ -247,6 +247,7 @@ class DeadLettered:
         first, last: positions as text, `log.offset`.
         at: seconds since 1970.
         headers: encoded as in the message's batch.
+        told: True if the application learns of a range at once.
     """
 
     topic: str
@@ -261,6 +262,7 @@ class DeadLettered:
     at: float
     key: bytes = b""
     headers: bytes = b""
+    told: bool = False
 
 
 @dataclass(slots=True)
@@ -292,6 +294,95 @@ class Renewed:
     store: str
 
 
+@dataclass(slots=True)
+class GroupJoined:
+    """The client is a member of a consumer group. What it did under another number of the group is forgotten.
+
+    Attributes:
+        member: number of this membership in the state file.
+        store: the client's store ID: another one is another member.
+        number: of the group.
+        log: that answered last.
+        values: as the service has them, JSON.
+        wish: as the application named them, JSON.
+    """
+
+    member: int
+    topic: str
+    name: str
+    store: str
+    number: int
+    log: str
+    values: str
+    wish: str
+
+
+@dataclass(slots=True)
+class GroupOpened:
+    """A process works for the group, or has left it.
+
+    Attributes:
+        left: True if it holds nothing, and the service knows that.
+        cuts: number of the power cut up to which the service was told.
+    """
+
+    member: int
+    left: bool
+    cuts: int
+
+
+@dataclass(slots=True)
+class GroupDone:
+    """The effects of a range of a group's records are in this commit, or in earlier ones.
+
+    Attributes:
+        part: -1 in a shared group.
+        replaced: starts of earlier ranges that are a part of this one.
+    """
+
+    member: int
+    log: str
+    part: int
+    low: int
+    high: int
+    replaced: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class GroupTold:
+    """The service knows what is done. Of a lane, only `ranges` are kept."""
+
+    member: int
+    log: str
+    part: int
+    ranges: Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class GroupBegun:
+    """A handler is about to process a record of a group for the n-th time over all members, n = `attempts`."""
+
+    member: int
+    log: str
+    offset: int
+    attempts: int
+
+
+@dataclass(slots=True)
+class GroupAttemptsTold:
+    """The attempts at these records are over: they are done, or the service knows of them."""
+
+    member: int
+    places: Sequence[Position]
+
+
+@dataclass(slots=True)
+class GroupForgotten:
+    """A membership is over, and nothing of it is kept."""
+
+    member: int
+
+
 Change = (
     RowAdded
     | RowsRemoved
@@ -316,6 +407,13 @@ Change = (
     | DeletionNoted
     | Told
     | Renewed
+    | GroupJoined
+    | GroupOpened
+    | GroupDone
+    | GroupTold
+    | GroupBegun
+    | GroupAttemptsTold
+    | GroupForgotten
 )
 
 FSYNC: Final = frozenset(
@@ -328,6 +426,7 @@ FSYNC: Final = frozenset(
         DeletionNoted,
         Renewed,
         RowUnchained,
+        GroupJoined,
     }
 )
 """Changes with an fsynced commit under any settings."""

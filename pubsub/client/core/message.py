@@ -14,6 +14,7 @@ from operator import eq
 from typing import NamedTuple, overload
 
 from pubsub.protocol import Position, Run, decode_headers, format_position
+from pubsub.protocol.group_bodies import part_of
 
 
 class RunSlice(NamedTuple):
@@ -66,14 +67,16 @@ class Message:
     Attributes:
         topic: its topic.
         body: its content.
-        doubtful: True if it was delivered before to a state directory of this client ID that did not acknowledge it. It
-            may have been processed already, so a handler with external effects checks those first.
+        doubtful: True if it was delivered before to a state directory of this client ID that did not acknowledge it, or
+            was given up while another member of the group had it. It may have been processed already, so a handler with
+            external effects checks those first.
         replay: number of the `seek` that brought it; 0 before the first. A message comes once in each replay.
     """
 
     _attempts: int
+    _part: int | None
 
-    __slots__ = ("_attempts", "_index", "_run", "body", "doubtful", "replay", "topic")
+    __slots__ = ("_attempts", "_index", "_part", "_run", "body", "doubtful", "replay", "topic")
 
     def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False, replay: int = 0) -> None:
         self.topic, self.body, self._run, self._index, self.doubtful = topic, body, run, index, doubtful
@@ -111,6 +114,18 @@ class Message:
     def in_attempt(self, number: int) -> None:
         """Set the number of the present attempt."""
         self._attempts = number
+
+    @property
+    def part(self) -> int | None:
+        """In a keyed consumer group: the part that it belongs to. Otherwise None."""
+        try:
+            return self._part
+        except AttributeError:
+            return None
+
+    def in_part(self, part: int | None) -> None:
+        """Set the part of its group."""
+        self._part = part
 
     @property
     def key(self) -> bytes:
@@ -161,12 +176,13 @@ class Batch(Sequence[Message]):
     Args:
         topic: topic of all of them.
         pieces: their records.
+        parts: of the keyed group that they were taken from; 0: of none.
     """
 
-    __slots__ = ("_length", "pieces", "topic")
+    __slots__ = ("_length", "_parts", "pieces", "topic")
 
-    def __init__(self, topic: str, pieces: Sequence[RunSlice] = ()) -> None:
-        self.topic, self.pieces = topic, pieces
+    def __init__(self, topic: str, pieces: Sequence[RunSlice] = (), parts: int = 0) -> None:
+        self.topic, self.pieces, self._parts = topic, pieces, parts
         self._length = sum([piece.stop - piece.start for piece in pieces])
 
     def __len__(self) -> int:
@@ -196,9 +212,20 @@ class Batch(Sequence[Message]):
         piece = self.pieces[which]
         run, at = piece.run, piece.stop - (ends[which] - place)
         begin = run.ends[at - 1] if at else run.begin
-        return Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay)
+        return self._placed(
+            Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay)
+        )
+
+    def _placed(self, message: Message) -> Message:
+        """Give a message of a keyed group its part."""
+        if self._parts:
+            message.in_part(part_of(message.key, message.publisher, self._parts))
+        return message
 
     def __iter__(self) -> Iterator[Message]:
+        if self._parts:
+            yield from (self[place] for place in range(self._length))
+            return
         topic = self.topic
         for piece in self.pieces:
             run = piece.run

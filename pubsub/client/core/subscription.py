@@ -69,10 +69,10 @@ class Subscription:
         drained: time of the last GET that found no records while none were here either.
         tokens: tokens of requests that may still be answered.
         chunk: messages of an open iteration.
-        busy: set while a handler that may await has the next message (a weak reference to its task); no other call
-            takes messages then.
+        busy: set while a handler has the next message (a weak reference to its task); no other call takes then.
         joined: the number of the pattern that brought the topic; 0: the application named it.
         row: the waiting message that the handler has; None: it has one of the service.
+        side_by_side: while it is busy, several handlers take from it, and each message is put aside first.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
@@ -91,7 +91,7 @@ class Subscription:
         self.tokens: list[int] = []
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
-        self.joined = 0
+        self.joined, self.side_by_side = 0, False
         self.row: Waiting | None = None
 
     # The intent

@@ -7,7 +7,8 @@ A failed message, or one that its handler put off, waits in one of two places:
 
 Messages that are put aside stand in lanes. The messages of a lane are handled in the order in which they came. A
 message behind another one of its lane waits until that one is handled or is a dead letter. With `hold="key"` the lane
-is the message key. A message without a lane waits for no other one.
+is the message key. A message without a lane waits for no other one. A message that is in a handler's hand is not handed
+out again, and neither are those behind it in its lane.
 
 Bodies stay on the disk. The due times here are those of the monotonic clock.
 
@@ -104,11 +105,12 @@ class _Topic:
     rows: dict[int, Waiting] = field(default_factory=dict)
     lanes: dict[bytes, deque[int]] = field(default_factory=dict)
     heads: list[tuple[float, int]] = field(default_factory=list)
+    in_hand: set[int] = field(default_factory=set)
     due: float = inf
     """Time at which the first of them is due, for readers without the lock."""
 
     def _is_head(self, row: Waiting) -> bool:
-        return not row.lane or self.lanes[row.lane][0] == row.number
+        return row.number not in self.in_hand and (not row.lane or self.lanes[row.lane][0] == row.number)
 
     def changed(self, row: Waiting) -> None:
         """Take account of a message that is new, is in front of its lane now, or has another due time."""
@@ -197,15 +199,35 @@ class WaitingMessages:
         topic.changed(row)
         self._count, self.size, self._last = self._count + 1, self.size + row.size, max(self._last, row.number)
 
+    def begin(self, row: Waiting) -> None:
+        """Take a message in hand, so that it is not handed out again before `put_off`, `ended` or `give_back`."""
+        topic = self._topics[row.topic]
+        topic.in_hand.add(row.number)
+        topic.look()
+
+    def give_back(self, row: Waiting) -> None:
+        """Take a message out of the handler's hand; it is due as before."""
+        topic = self._topics.get(row.topic)
+        if topic is not None and row.number in topic.in_hand:
+            topic.in_hand.discard(row.number)
+            topic.changed(row)
+
+    def in_hand(self) -> list[Waiting]:
+        """Return the messages that handlers have in hand side by side."""
+        return [topic.rows[number] for topic in self._topics.values() for number in sorted(topic.in_hand)]
+
     def put_off(self, row: Waiting, due: float, later: int) -> None:
         """Set the time of a message's next attempt."""
         row.due, row.later = due, later
-        self._topics[row.topic].changed(row)
+        topic = self._topics[row.topic]
+        topic.in_hand.discard(row.number)
+        topic.changed(row)
 
     def ended(self, row: Waiting) -> None:
         """Remove a message that was handled or is a dead letter; the next one of its lane is in front."""
         topic = self._topics[row.topic]
         del topic.rows[row.number]
+        topic.in_hand.discard(row.number)
         if row.lane:
             lane = topic.lanes[row.lane]
             lane.remove(row.number)

@@ -55,15 +55,23 @@ class HandlerTransaction(Transaction):
         super().check_open()
         if self._work is None:
             session = self._session
+            self.prepare()
             session.handlers.discard(self._thread)  # From here on the thread owns an open transaction.
             session.enter()
             try:
+                self.entered()
                 self._work = Work(session, self._changes, fsync=False, transaction=self)
                 self._work.__enter__()
             except BaseException as error:
                 self._work = None
                 session.leave(error)
                 raise
+
+    def prepare(self) -> None:
+        """Do what must be done before the transaction begins. The lock is not held."""
+
+    def entered(self) -> None:
+        """Check, under the lock, that the transaction may begin."""
 
     def commit(self, then: Callable[[], None]) -> None:
         """Commit, and call `then` before any other user of the client gets the lock.

@@ -30,6 +30,8 @@ from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import CallsDiscarded, Intended, Renewed
 from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.families import FamilyGets
+from pubsub.client.flows.group_gets import GroupGets
+from pubsub.client.flows.group_waits import GroupWaits
 from pubsub.client.flows.letter_requests import LetterRequests
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.redriving import Redriving
@@ -48,7 +50,7 @@ class Calls:
     """The calls on one session.
 
     Attributes:
-        puts, subscribing, gets, calling, redriving: groups of calls by subject.
+        puts, subscribing, gets, calling, redriving, group_waits, group_gets: calls by subject.
     """
 
     def __init__(self, session: Session) -> None:
@@ -56,6 +58,8 @@ class Calls:
         self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), FamilyGets(session)
         self.calling = Calling(session, self.gets, self.subscribing)
         self.redriving = Redriving(session, self.puts)
+        self.group_waits = GroupWaits(session)
+        self.group_gets = GroupGets(self.group_waits)
         self.gets.requests = LetterRequests(self.redriving)
 
     def discard(self, topic: str) -> int:
@@ -103,8 +107,10 @@ class Calls:
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
             given_up = [change for sub in on for change in core.waiting.dropping(sub.topic)]
             ended = [Intended(topic, False) for topic in left]
-            session.commit([*changes, *patterns, *ended, *given_up], fsync=True)
+            groups = core.group_renewal(store)
+            session.commit([*changes, *patterns, *ended, *given_up, *groups], fsync=True)
             core.renewed(store, wanted)
+            core.groups_renewed(groups)
             until = session.until(None)
             for pattern in patterns:
                 core.families.planned(pattern, left, until)

@@ -15,8 +15,6 @@ The rules are those of docs/explanation/get.md, G8 and G9; docs/explanation/look
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -24,35 +22,26 @@ from threading import get_ident
 from typing import Final
 from weakref import ref
 
-import apsw
-
 from pubsub.client.arguments import check_count
 from pubsub.client.core.changes import Change
-from pubsub.client.core.message import Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import ALL, check_hold
 from pubsub.client.flows.attempts import Attempt, Attempts
-from pubsub.client.flows.awaiting import HandlerTransaction, Watched
+from pubsub.client.flows.awaiting import HandlerTransaction
 from pubsub.client.flows.flow import Flow
-from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler, check_result
+from pubsub.client.flows.handler_run import HandlerRun, NotOurs
+from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
 from pubsub.client.flows.turns import Turns, check_topics
-from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, HandlerMisused, Interrupted, StorageError
+from pubsub.errors import CallerError, Interrupted
 
 PROCESS_MAX: Final = 1_000
 """Most messages that `process` takes if the caller names no number."""
 
-HELD_SECONDS: Final = 0.01
-"""Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
-
-DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError)
-"""Errors out of a handler that the disk caused, not the handler."""
-
 _log: Final = logging.getLogger("pubsub.client")
 
 
-class Processing(Attempts):
+class Processing(Attempts, HandlerRun[Attempt]):
     """The call `process` on one session, for plain handlers and for handlers with an awaited result."""
 
     def process(
@@ -100,7 +89,12 @@ class Processing(Attempts):
             awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
             hold: what waits behind a message that waits.
         """
-        held_by: object = asyncio.current_task() if awaits else Hand(get_ident())
+        if awaits:
+            from asyncio import current_task  # noqa: PLC0415  a client on threads does not load asyncio
+
+            held_by: object = current_task()
+        else:
+            held_by = Hand(get_ident())
         ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:
@@ -116,7 +110,7 @@ class Processing(Attempts):
                 if isinstance(found, int):
                     taken += found
                     continue
-                taken += await self._attempt(found, handler, awaits=awaits)
+                taken += await self.run(found, handler, awaits=awaits)
                 if awaits:
                     self._let_go(sub)
                     await breathe()
@@ -144,62 +138,26 @@ class Processing(Attempts):
                     self.send_due()
             session.tell_waiting()
 
-    def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:
-        """Call a handler. While a plain handler runs, its thread may put only by its transaction."""
-        if awaits:
-            return handler(message, transaction)
-        handlers = self.session.handlers
-        try:
-            handlers.add(get_ident())
-            return handler(message, transaction)
-        finally:
-            handlers.discard(get_ident())
-
-    async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, awaits: bool) -> int:
+    def transaction_of(self, attempt: Attempt) -> HandlerTransaction:
+        """Make the transaction of a handler."""
         sub = attempt.sub
 
         def changes() -> Sequence[Change]:
             if sub.intent.on and sub.intent.replay != attempt.replay:
-                raise _Sought
+                raise NotOurs
             if sub.fence.emptied != attempt.emptied or not sub.intent.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
             return self.changes(attempt)
 
-        transaction = HandlerTransaction(self.session, changes)
-        try:
-            result = self._call(handler, attempt.message, transaction, awaits=awaits)
-            check_result(result, awaits=awaits)
-            if inspect.isawaitable(result):
-                await Watched(result, transaction, self.send_held)
-            transaction.check_open()
-        except DISK_ERRORS as error:
-            transaction.roll_back(error=error)
-            raise
-        except HandlerMisused:
-            transaction.roll_back()
-            raise
-        except Exception as error:
-            transaction.roll_back()
-            # The transaction was misused, and the handler raised another error because of that.
-            if transaction.problem:
-                raise HandlerMisused(transaction.problem) from error
-            return self._fail(attempt, error)
-        except BaseException as error:
-            # Without an event loop, a GeneratorExit comes from garbage collection, during which nothing may commit.
-            attempt.settled = isinstance(error, GeneratorExit)
-            transaction.roll_back()
-            raise
-        try:
-            transaction.commit(lambda: self.handled(attempt))
-        except _Sought:  # Rolled back; the message comes again if the seek's start includes it.
-            attempt.settled = True
-            self._let_go(sub)
-            return 0
-        except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
-            return self._fail(attempt, error)
-        return 1
+        return HandlerTransaction(self.session, changes)
 
-    def _fail(self, attempt: Attempt, error: Exception) -> int:
+    def not_ours(self, attempt: Attempt) -> int:
+        """Forget a message after a seek; it comes again if the seek's start includes it."""
+        attempt.settled = True
+        self._let_go(attempt.sub)
+        return 0
+
+    def failed_with(self, attempt: Attempt, error: Exception) -> int:
         """Handle the handler's error as `failed`, after the rollback, if the message still belongs to this client."""
         with self.session.lock:
             if self.session.is_cut_off:
@@ -219,32 +177,6 @@ class Processing(Attempts):
             if not self.session.is_cut_off:
                 with suppress(Interrupted), self.session.entered():
                     self.uncount(attempt)
-
-    def send_due(self) -> None:
-        """Send all due messages, and the puts of handlers after HELD_SECONDS. The lock is held."""
-        session = self.session
-        if session.held_since is not None and session.now - session.held_since >= HELD_SECONDS:
-            session.sync()
-        session.send()
-
-    def send_held(self) -> None:
-        """Fsync and send the puts of handlers; if the disk refuses, the next fsync covers them."""
-        session = self.session
-        if session.over or (session.recorder is None and session.held_since is None):
-            return
-        with suppress(CallerError), session.entered():  # The client was closed, or one of its steps interrupted.
-            if session.recorder is not None:
-                session.recorder.flush()
-            if session.held_since is not None:
-                try:
-                    session.sync()
-                except StorageError as error:
-                    _log.warning("client %s: %s", session.name, error)
-                session.follow()
-
-
-class _Sought(Exception):
-    """Another call began a replay of the topic while a message was handled."""
 
 
 class Hand:

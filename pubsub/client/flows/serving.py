@@ -69,7 +69,46 @@ class TryLater(PubsubError):
         super().__init__(seconds)
 
 
-class _Service(Processing):
+class Replies:
+    """Puts the replies of a worker."""
+
+    session: Session
+    _looked = float("-inf")
+
+    def send_stuck(self) -> None:
+        """Retry replies that could not be sent in time, also those from before the present start. The lock is held."""
+        session, now = self.session, self.session.now
+        if now < self._looked + LOOK_SECONDS:
+            return
+        self._looked = now
+        for chain in tuple(session.core.outbox.chains.values()):
+            if chain.rows and chain.failure is None:
+                session.core.finish(chain.topic, now + session.settings.timeout_seconds)
+        session.follow()
+
+    def put_reply(self, transaction: Transaction, request: Request, outcome: str, body: bytes) -> None:
+        """Put a reply in a transaction.
+
+        Raises:
+            StoreFull: the outbox has no room for it.
+            TooLarge: it is too large for a batch.
+        """
+        block = encode_headers(calling.reply_headers(request.id, outcome))
+        try:
+            transaction.put_batches(request.reply_topic, [BatchContents([body], (), [block])])
+        except TooLarge as error:
+            if error.name != "outbox_bytes_max":
+                raise
+            reason = f"no room for a reply: {error}; the call is not taken, and comes again"
+            raise StoreFull(self.session.store.path, reason) from None
+
+    def put_result(self, transaction: Transaction, request: Request, found: object) -> None:
+        if not isinstance(found, bytes | bytearray | memoryview):
+            raise CallerError(f"a handler of serve returns the reply as bytes, not {type(found).__name__}")
+        self.put_reply(transaction, request, calling.DONE, bytes(found))
+
+
+class _Service(Processing, Replies):
     """The work on calls, for plain and for awaited handlers.
 
     Args:
@@ -84,7 +123,6 @@ class _Service(Processing):
         super().__init__(session, gets)
         self.service, self.topic = service, service_topic(service, part, parts)
         self._subscribing = subscribing
-        self._looked = float("-inf")
         self.served = 0
         """Number of calls taken, each with a reply."""
 
@@ -105,7 +143,7 @@ class _Service(Processing):
         session = self.session
         while True:
             with session.entered():
-                self._send_stuck()
+                self.send_stuck()
                 now = session.now
                 due = self._due(now)
                 if due <= now:
@@ -133,17 +171,6 @@ class _Service(Processing):
     def left(self, most: int | None) -> int:
         """Return the number of calls to handle before the next check."""
         return SERVE_MAX if most is None else min(SERVE_MAX, most - self.served)
-
-    def _send_stuck(self) -> None:
-        """Retry replies that could not be sent in time, also those from before the present start. The lock is held."""
-        session, now = self.session, self.session.now
-        if now < self._looked + LOOK_SECONDS:
-            return
-        self._looked = now
-        for chain in tuple(session.core.outbox.chains.values()):
-            if chain.rows and chain.failure is None:
-                session.core.finish(chain.topic, now + session.settings.timeout_seconds)
-        session.follow()
 
     def pause(self, seconds: float) -> Flow[None]:
         """Wait for some seconds, unless the client closes."""
@@ -204,27 +231,6 @@ class _Service(Processing):
             self.put_reply(transaction, request, outcome, calling.error_body(text))
         self.ended(attempt, fsynced=self.session.settings.power_safe)
         self.served += 1
-
-    def put_reply(self, transaction: Transaction, request: Request, outcome: str, body: bytes) -> None:
-        """Put a reply in a transaction.
-
-        Raises:
-            StoreFull: the outbox has no room for it.
-            TooLarge: it is too large for a batch.
-        """
-        block = encode_headers(calling.reply_headers(request.id, outcome))
-        try:
-            transaction.put_batches(request.reply_topic, [BatchContents([body], (), [block])])
-        except TooLarge as error:
-            if error.name != "outbox_bytes_max":
-                raise
-            reason = f"no room for a reply: {error}; the call is not taken, and comes again"
-            raise StoreFull(self.session.store.path, reason) from None
-
-    def put_result(self, transaction: Transaction, request: Request, found: object) -> None:
-        if not isinstance(found, bytes | bytearray | memoryview):
-            raise CallerError(f"a handler of serve returns the reply as bytes, not {type(found).__name__}")
-        self.put_reply(transaction, request, calling.DONE, bytes(found))
 
 
 class Serving(_Service):

@@ -169,7 +169,7 @@ def _dead_letter(db: apsw.Connection, letter: c.DeadLettered) -> None:
             letter.at,
         ),
     )
-    if letter.body is None:
+    if letter.body is None and not letter.told:
         db.execute("insert into pubsub_untold values (last_insert_rowid(), ?)", (letter.topic,))
     if letter.key or letter.headers:
         number = db.last_insert_rowid()
@@ -197,6 +197,67 @@ def _renew(db: apsw.Connection, change: c.Renewed) -> None:
     db.execute("delete from pubsub_chains")
 
 
+def _join_group(db: apsw.Connection, change: c.GroupJoined) -> None:
+    found = db.execute("select number from pubsub_groups where member = ?", (change.member,)).get
+    if found is not None and found != change.number:
+        _forget_group(db, c.GroupForgotten(change.member))
+    db.execute(
+        "insert into pubsub_groups (member, topic, name, store, number, log, told, wish)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?)"
+        " on conflict (member) do update set number = excluded.number, log = excluded.log, told = excluded.told,"
+        " wish = excluded.wish",
+        (
+            change.member,
+            change.topic,
+            change.name,
+            change.store,
+            change.number,
+            change.log,
+            change.values,
+            change.wish,
+        ),
+    )
+
+
+def _open_group(db: apsw.Connection, change: c.GroupOpened) -> None:
+    db.execute(
+        "update pubsub_groups set gone = ?, cuts = ? where member = ?", (int(change.left), change.cuts, change.member)
+    )
+
+
+def _do_of_group(db: apsw.Connection, change: c.GroupDone) -> None:
+    key = change.member, change.log, change.part
+    for low in change.replaced:
+        db.execute("delete from pubsub_group_done where member = ? and log = ? and part = ? and low = ?", (*key, low))
+    db.execute("insert or replace into pubsub_group_done values (?, ?, ?, ?, ?)", (*key, change.low, change.high))
+
+
+def _tell_of_group(db: apsw.Connection, change: c.GroupTold) -> None:
+    key = change.member, change.log, change.part
+    db.execute("delete from pubsub_group_done where member = ? and log = ? and part = ?", key)
+    for low, high in change.ranges:
+        db.execute("insert into pubsub_group_done values (?, ?, ?, ?, ?)", (*key, low, high))
+
+
+def _begin_of_group(db: apsw.Connection, change: c.GroupBegun) -> None:
+    db.execute(
+        "insert or replace into pubsub_group_begun values (?, ?, ?, ?)",
+        (change.member, change.log, change.offset, change.attempts),
+    )
+
+
+def _tell_attempts(db: apsw.Connection, change: c.GroupAttemptsTold) -> None:
+    for log, offset in change.places:
+        db.execute(
+            "delete from pubsub_group_begun where member = ? and log = ? and place = ?", (change.member, log, offset)
+        )
+
+
+def _forget_group(db: apsw.Connection, change: c.GroupForgotten) -> None:
+    for table in ("pubsub_groups", "pubsub_group_done", "pubsub_group_begun"):
+        db.execute(f"delete from {table} where member = ?", (change.member,))  # noqa: S608
+
+
 APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.RowAdded: _add_row,
     c.RowsRemoved: _remove_rows,
@@ -221,4 +282,11 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.DeletionNoted: _note_deletion,
     c.Told: _tell,
     c.Renewed: _renew,
+    c.GroupJoined: _join_group,
+    c.GroupOpened: _open_group,
+    c.GroupDone: _do_of_group,
+    c.GroupTold: _tell_of_group,
+    c.GroupBegun: _begin_of_group,
+    c.GroupAttemptsTold: _tell_attempts,
+    c.GroupForgotten: _forget_group,
 }

@@ -144,6 +144,23 @@ class Reading:
         run = Run(*position, publisher, counter, stamp, 0, (len(body),), keys, heads)
         return RunSlice(run, body, 0, 1, bool(doubtful))
 
+    def groups(self) -> list[tuple[int, str, str, str, int, str, str, str, int, bool]]:
+        """Return member, topic, name, store, number, log, values, wish, cuts and left of each membership."""
+        rows = self.db.execute(
+            "select member, topic, name, store, number, log, told, wish, cuts, gone from pubsub_groups order by member"
+        )
+        return [(*row[:-1], bool(row[-1])) for row in rows]
+
+    def group_done(self, member: int) -> list[tuple[str, int, int, int]]:
+        """Return log, part, low and high of what a membership has done and may not have told."""
+        statement = "select log, part, low, high from pubsub_group_done where member = ? order by 1, 2, 3"
+        return list(self.db.execute(statement, (member,)))
+
+    def group_begun(self, member: int) -> list[tuple[str, int, int]]:
+        """Return log, offset and number of each attempt that a membership has begun and may not have told."""
+        statement = "select log, place, attempts from pubsub_group_begun where member = ? order by 1, 2"
+        return list(self.db.execute(statement, (member,)))
+
     def untold(self) -> list[tuple[str, str, str, str]]:
         """Return topic, first and last position and reason of each loss that was not raised yet, oldest first.
 

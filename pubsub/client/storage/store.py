@@ -34,6 +34,7 @@ from pubsub.client.storage.tables import (
     DELETIONS,
     FORMAT,
     FORMAT_WAITING,
+    GROUPS,
     MIGRATIONS,
     PATTERNS,
     REPLAYS,
@@ -408,7 +409,8 @@ class Store(Reading):
 
 def _make_later_tables(db: apsw.Connection, found: int) -> None:
     """Make the tables that came after format 2; without waiting messages, the file is of that format again."""
-    for table in (STARTS, REPLAYS, UNTOLD, DELETIONS, DEAD_LETTER_METADATA, *PATTERNS, *CALLS, *WAITING):
+    tables = (STARTS, REPLAYS, UNTOLD, DELETIONS, DEAD_LETTER_METADATA, *PATTERNS, *CALLS, *WAITING, *GROUPS)
+    for table in tables:
         db.execute(table)
     if found == FORMAT_WAITING and not db.execute("select count(*) from pubsub_later").get:
         db.execute(f"pragma user_version = {FORMAT}")

@@ -81,3 +81,16 @@ DEAD_LETTER_METADATA: Final = (
     " (id integer primary key, key blob not null, headers blob not null)"
 )
 """Keys and headers of dead letters, by `id`, if they have any. An older store gets this table at its opening."""
+GROUPS: Final = (
+    "create table if not exists pubsub_groups (member integer primary key, topic text not null, name text not null,"
+    " store text not null, number integer not null, log text not null, told text not null, wish text not null,"
+    " cuts integer not null default 0, gone integer not null default 1)",
+    "create table if not exists pubsub_group_done (member integer not null, log text not null, part integer not null,"
+    " low integer not null, high integer not null, primary key (member, log, part, low)) without rowid",
+    "create table if not exists pubsub_group_begun (member integer not null, log text not null, place integer not null,"
+    " attempts integer not null, primary key (member, log, place)) without rowid",
+)
+"""Memberships in consumer groups; what is done and the service may not know; attempts that it may not know.
+
+An older store gets these tables too. An older release knows no groups: what it leaves here stays true.
+"""

@@ -41,6 +41,15 @@ class Operations(Protocol):
     def settings(self, user: str, topic: str) -> dict[str, Any]:
         """Return a topic's settings: `topic`, `keep`, `drop`, `version`, `conflict`."""
 
+    def groups(self, user: str, topic: str) -> list[dict[str, Any]]:
+        """Return the consumer groups of a topic: the fields of a `GroupFacts` each."""
+
+    def group(self, user: str, topic: str, name: str) -> dict[str, Any]:
+        """Return a group, with `members` and `letters`: the fields of its `MemberFacts` and `GroupLetter`."""
+
+    def act_on_group(self, action: str, topic: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Release, redrive, drop, resume, change or end a group: `topic`, `group`, and for most actions `messages`."""
+
     def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
         """Change a topic's settings of the version `base` (None: the present ones), and return those in force."""
 

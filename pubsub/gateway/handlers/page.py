@@ -36,7 +36,7 @@ FILES: Final = {
     "/page.css": ("page.css", "text/css"),
     **{
         f"/{name}.js": (f"{name}.js", "text/javascript")
-        for name in ("page", "asking", "draw", "overview", "topic", "settings", "objects", "back", "table")
+        for name in ("page", "asking", "draw", "overview", "topic", "groups", "settings", "objects", "back", "table")
     },
 }
 _HEADERS: Final = {

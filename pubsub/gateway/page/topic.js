@@ -4,6 +4,7 @@ import { act, ask, path, searched, state, topicShown } from "./asking.js";
 import { code, element, fill, find, link, number, say, size, span, time } from "./draw.js";
 import { before, ends, far } from "./overview.js";
 import { leavePurge, showPurge } from "./objects.js";
+import { leaveGroups, showGroups } from "./groups.js";
 import { leaveSettings, showSettings } from "./settings.js";
 import { leaveBack, seekButton } from "./back.js";
 import { leaveTable } from "./table.js";
@@ -110,6 +111,7 @@ export async function showTopic(topic) {
     ["delivered", (row) => number(row.delivered), "number"], ["reason", (row) => row.reason, "text"],
     ["last failure", (row) => failure(row.last_failure), "text"], ["", (row) => buttons(topic, row)],
   ], hooks.webhooks, "You have no webhooks here.");
+  await showGroups(topic);
   if (letters.kind === "webhooks" && !hooks.webhooks.some((row) => row.name === letters.name)) find("letters").hidden = true;
 }
 
@@ -193,6 +195,7 @@ export function leave() {
     find(id).replaceChildren();
     delete find(id).dataset.heads;
   }
+  leaveGroups();
   leaveSettings();
   leaveBack();
   leaveTable();

@@ -25,8 +25,8 @@ class ServerDeletions:
     """The deletions that one server knows.
 
     Args:
-        proxies: told what they lack.
-        moves, quarantine: end what they do about a deleted topic.
+        proxies: get the deletions that they lack.
+        moves, quarantine: end their work for a deleted topic.
     """
 
     def __init__(self, state: State, proxies: Proxies, moves: Moves, quarantine: Quarantine) -> None:
@@ -59,7 +59,7 @@ class ServerDeletions:
             self._proxies.tell_deletions(proxy, self._announced, rows, now)
 
     def _drop(self, name: str) -> None:
-        """Drop what is held of a topic here, and what arrives."""
+        """Drop all records and state of a topic, and its transfers."""
         state = self._state
         self._quarantine.stop(name)
         if name in state.given:

@@ -122,7 +122,7 @@ def stop_of(log: Log, span: Span) -> int:
 
 @dataclass(slots=True)
 class Times:
-    """What spans show.
+    """The records that spans show.
 
     Attributes:
         oldest, newest: timestamps (microseconds since 1970); None if nothing is shown.
@@ -142,7 +142,7 @@ class Times:
 
 
 def times(topic: Topic, spans: Sequence[Span], reader: BatchReader) -> Times:
-    """Count what these spans show. They begin after the records that their `since` leaves out (`places.begun`).
+    """Count the records that these spans show. They begin after the records that `since` leaves out (`places.begun`).
 
     Raises:
         StoreDamaged: a row cannot be read.
@@ -173,7 +173,7 @@ def times(topic: Topic, spans: Sequence[Span], reader: BatchReader) -> Times:
 
 
 def _count(topic: Topic, span: Span, log: Log, reader: BatchReader, budget: Budget, found: Times) -> None:
-    """Count what a span with a watermark shows."""
+    """Count the records that a span with a watermark shows."""
     for one in backwards(topic, span, log, reader, budget):
         found.saw(one.oldest, one.newest)
         found.records += one.records

@@ -16,11 +16,13 @@ from tests.simulation.breakages import (
     expiry,
     family,
     forms,
-    groups,
+    group_members,
+    group_servers,
     limits,
     messenger,
     mixed,
     moves,
+    open_batches,
     ownership,
     pairs,
     proxies,
@@ -45,7 +47,7 @@ ROOMS = (
     pairs,
     calls,
     trains,
-    groups,
+    open_batches,
     continuing,
     damage,
     expiry,
@@ -60,6 +62,8 @@ ROOMS = (
     deletions,
     limits,
     mixed,
+    group_members,
+    group_servers,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}

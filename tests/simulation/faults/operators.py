@@ -293,6 +293,7 @@ class Operators:
             store.close()
         except PubsubError as error:
             self.history.violate(f"{server.name}: a copy cannot be put back: {error}")
+        self.cast.crews.restored()
         for topic in sorted(holds.keys() | held.keys()):
             if topic in holds:
                 # A part held then and now without a break is as safe as it was then.

@@ -6,6 +6,7 @@ from tests.simulation.cast import Cast
 from tests.simulation.faults.configurations import Configurations
 from tests.simulation.faults.deaths import Deaths
 from tests.simulation.faults.directories import Directories
+from tests.simulation.faults.groups import Groups
 from tests.simulation.faults.hosts import Hosts
 from tests.simulation.faults.kinds import Fault
 from tests.simulation.faults.members import Members
@@ -48,6 +49,7 @@ class Faults:
             Moments(cast, supervisor, self.operators),
             Spoiling(cast, supervisor),
             self.configurations,
+            Groups(cast, supervisor),
         )
         self.by_name: dict[str, Fault] = {name: fault for kind in kinds for name, fault in kind.faults().items()}
 

@@ -1,4 +1,4 @@
-"""Breakages of the rules of groups (docs/explanation/batches.md, *Open batches*)."""
+"""Breakages of the rules of open batches (docs/explanation/batches.md, *Open batches*)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,424 @@
+"""The core of a client, with its memberships in consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from pubsub.client.core.changes import GroupForgotten, GroupJoined, GroupOpened
+from pubsub.client.core.core import ASKED_MAX, SYNC_SECONDS, CoreSettings
+from pubsub.client.core.effects import Due, Outgoing
+from pubsub.client.core.group_member import GroupMember
+from pubsub.client.core.group_places import Places
+from pubsub.client.core.group_request import Ask, Wish, error_of
+from pubsub.client.core.numbers import Numbers
+from pubsub.client.core.pattern_core import PatternCore
+from pubsub.client.core.rights import refusal
+from pubsub.client.core.subscription import NO_LOG
+from pubsub.client.errors import GroupEnded, GroupFull
+from pubsub.errors import DataLoss, DecodeError, NotAllowed, PubsubError, StateCopied, Superseded
+from pubsub.protocol import Message, Outcome, Records, Status
+from pubsub.protocol.group_bodies import GroupValues, Holding, Range, decode_values, encode_values, split_holdings
+from pubsub.protocol.groups import Work
+from pubsub.protocol.names import LATEST
+
+UNKNOWN_MAX: Final = 3
+"""Answers in a row that a group is unknown, for each proxy, after which the member makes the group anew."""
+
+LATER: Final = "a_later_message_came"
+OPENED_AGAIN: Final = "opened_again"
+
+
+class _Flight(NamedTuple):
+    member: GroupMember
+    sent: Work | Ask
+    proxy: int
+    number: int
+
+
+class GroupCore(PatternCore):
+    """A client's core that also decides about groups; arguments as for `ClientCore`.
+
+    Attributes:
+        members: the memberships by topic and name of the group.
+        former: memberships under an earlier store ID, which only have to give back what they hold.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        numbers: Numbers,
+        cuts: int,
+        load_taken: Callable[[str], dict[str, int]],
+        wall: Callable[[], float],
+    ) -> None:
+        super().__init__(settings, numbers, cuts, load_taken, wall)
+        self.cuts = cuts
+        self.members: dict[tuple[str, str], GroupMember] = {}
+        self.former: list[GroupMember] = []
+        self._last_member = 0
+        self._group_flights: dict[int, _Flight] = {}
+
+    # State
+
+    def load_groups(
+        self, rows: Iterable[tuple[int, str, str, str, int, str, str, str, int, bool]]
+    ) -> list[GroupMember]:
+        """Load memberships in the form of `Store.groups`; return them."""
+        found = []
+        for member, topic, name, store, number, log, values, wish, cuts, left in rows:
+            made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
+            made.load(number, log, decode_values(values.encode("ascii")), Wish.of(wish), cuts, left=left)
+            self._last_member = max(self._last_member, member)
+            if store == self.publisher:
+                self.members[topic, name] = made
+            else:
+                made.leave()
+                self.former.append(made)
+            found.append(made)
+        return found
+
+    def load_group_work(
+        self, member: GroupMember, done: Iterable[tuple[str, int, int, int]], begun: Iterable[tuple[str, int, int]]
+    ) -> None:
+        """Load what a membership did, in the forms of `Store.group_done` and `Store.group_begun`."""
+        places = Places(Range(log, low, high, None if part < 0 else part) for log, part, low, high in done)
+        member.load_work(places, {(log, offset): attempts for log, offset, attempts in begun}, self.cuts)
+
+    def membership(self, topic: str, name: str) -> GroupMember:
+        """Return the membership in a group, and make one that was not joined if there is none."""
+        found = self.members.get((topic, name))
+        if found is None:
+            self._last_member += 1
+            retries = self._retries()
+            found = GroupMember(self._last_member, self.settings.client, topic, name, self.publisher, retries)
+            found.cuts = found.cuts_now = self.cuts
+            self.members[topic, name] = found
+        return found
+
+    def all_members(self) -> list[GroupMember]:
+        """Return all memberships."""
+        return [*self.members.values(), *self.former]
+
+    # Calls
+
+    def ask_group(self, member: GroupMember, on: bool, wish: Wish, until: float, *, force: bool = False) -> Ask:
+        """Make or join a group, or end it."""
+        if self.refusing.closed:
+            self.refusing.called = True
+        member.ask = Ask(on, wish, until, self._retries(), force)
+        return member.ask
+
+    def group_moved(self, now: float, *, fsynced: bool) -> None:
+        """Record a commit with effects of a group's records."""
+        if fsynced:
+            self.synced()
+        elif self._sync_at is None:
+            self._sync_at = now + SYNC_SECONDS
+
+    def synced(self) -> None:
+        """Record an fsync of all commits so far."""
+        super().synced()
+        for member in self.all_members():
+            member.synced()
+
+    def group_renewal(self, store: str) -> list[GroupJoined]:
+        """Return the changes by which another store ID is a member of each group; `groups_renewed` follows."""
+        return [
+            GroupJoined(
+                self._last_member + place, member.topic, member.name, store, member.number, member.log,
+                encode_values(member.values).decode("ascii"), member.wish.text(),
+            )
+            for place, member in enumerate(self.members.values(), 1)
+        ]  # fmt: skip
+
+    def groups_renewed(self, changes: Iterable[GroupJoined]) -> None:
+        """Accept the commit of `group_renewal`: the earlier store IDs give back what they hold."""
+        former, self.members = list(self.members.values()), {}
+        for change, before in zip(changes, former, strict=True):
+            before.lose_hands()
+            before.leave()
+            self.former.append(before)
+            made = self.membership(change.topic, change.name)
+            made.store = change.store
+            made.load(before.number, before.log, before.values, before.wish, self.cuts, left=True)
+
+    # Answers
+
+    def receive(self, token: int, status: Status, now: float) -> None:
+        """Handle the answer to the message sent with `token`; ignore an answer that is no longer expected."""
+        flight = self._group_flights.pop(token, None)
+        if flight is None:
+            super().receive(token, status, now)
+            return
+        member, sent = flight.member, flight.sent
+        if isinstance(sent, Ask):
+            if member.ask is sent and not sent.done:
+                self._asked(member, sent, status, flight, now)
+        elif member.sent is not None and member.sent.work is sent:
+            self._worked(member, sent, status, flight.proxy, now)
+
+    def _forget(self, tokens: list[int]) -> None:
+        for token in tokens:
+            if self._group_flights.pop(token, None) is not None:
+                self.flights.forgotten.append(token)
+        tokens.clear()
+
+    # Answers to requests about a group
+
+    def _asked(self, member: GroupMember, ask: Ask, status: Status, flight: _Flight, now: float) -> None:
+        values = _values(status)
+        if status.outcome is Outcome.SUCCESS and (values is not None or not ask.on):
+            self._forget(ask.tokens)
+            self.proxy = flight.proxy
+            self._granted(member, ask, status, values, now)
+        elif status.outcome is Outcome.SUPERSEDED and not ask.begun_anew:
+            ask.begun_anew, ask.deadline = True, None
+            try:
+                self.numbers.reopen(status.number)
+            except PubsubError as error:
+                self._ask_failed(ask, error)
+        elif (found := self._ask_error(member, ask, status, values)) is not None:
+            self._ask_failed(ask, found)
+        else:
+            ask.trouble = status.reason.replace("_", " ") or str(status.outcome)
+            ask.deadline = now + ask.retries.patience
+            _follow(member, status)
+
+    def _granted(self, member: GroupMember, ask: Ask, status: Status, values: GroupValues | None, now: float) -> None:
+        if not ask.on:
+            self.due.append(Due([GroupForgotten(member.member)], partial(self._ended, member, ask)))
+            return
+        assert values is not None
+        log = status.log or member.log
+        text = encode_values(values).decode("ascii")
+        change = GroupJoined(
+            member.member, member.topic, member.name, member.store, status.number, log, text, ask.wish.text()
+        )
+
+        def then() -> None:
+            if status.number != member.number:
+                self._drop_flight(member)
+            member.joined(status.number, log, values, ask.wish)
+            member.answered_at = now
+            ask.done = True
+
+        self.due.append(Due([change], then))
+
+    def _ended(self, member: GroupMember, ask: Ask) -> None:
+        ask.done = True
+        member.end(GroupEnded(member.topic, member.name))
+        self._drop_flight(member)
+        self.members.pop((member.topic, member.name), None)
+
+    def _ask_failed(self, ask: Ask, error: PubsubError) -> None:
+        self._forget(ask.tokens)
+        ask.failure, ask.done = error, True
+
+    def _ask_error(
+        self, member: GroupMember, ask: Ask, status: Status, values: GroupValues | None
+    ) -> PubsubError | None:
+        found = error_of(member.topic, member.name, status, values)
+        if found is not None:
+            return found
+        if status.outcome is Outcome.SUPERSEDED:
+            return GroupEnded(member.topic, member.name, again=not ask.on)
+        if status.outcome in {Outcome.REFUSED, Outcome.DENIED, Outcome.GONE}:
+            operation = "subscribe" if ask.on else "unsubscribe"
+            return refusal(self.settings.client, operation, member.topic, status)
+        return None
+
+    # Answers to WORK
+
+    def _worked(self, member: GroupMember, work: Work, status: Status, proxy: int, now: float) -> None:
+        outcome = status.outcome
+        if outcome is Outcome.SUCCESS:
+            self._shown(member, work, status, proxy, now)
+        elif outcome is Outcome.SUPERSEDED:
+            self._superseded(member, work, status)
+        elif outcome is Outcome.GONE:
+            self._group_lost(member, now)
+        elif outcome is Outcome.FULL and status.reason == "members_max":
+            self._drop_flight(member)
+            member.deny(GroupFull(member.topic, member.name, status.reason))
+        elif outcome in {Outcome.REFUSED, Outcome.DENIED}:
+            self._drop_flight(member)
+            member.deny(refusal(self.settings.client, "get", member.topic, status))
+        else:
+            self._worked_later(member, status, now)
+
+    def _shown(self, member: GroupMember, work: Work, status: Status, proxy: int, now: float) -> None:
+        try:
+            lines, records = read_answer(status)
+        except DecodeError:
+            self._worked_later(member, status, now, "an answer that is damaged")
+            return
+        self._drop_flight(member, keep=True)
+        member.log = status.log or member.log
+        member.retries.restart(proxy)
+        self.proxy = proxy
+        member.answered(work, lines, records, status.reason, now)
+        if work.leave and not member.left:
+            change = GroupOpened(member.member, True, member.cuts)
+            self.due.append(Due([change, *member.cleanup(), *member.attempts_told()], partial(self._left, member)))
+
+    def _left(self, member: GroupMember) -> None:
+        member.left = True
+        member.cleaned()
+        if member in self.former:
+            self.former.remove(member)
+            self.due.append(Due([GroupForgotten(member.member)]))
+
+    def _superseded(self, member: GroupMember, work: Work, status: Status) -> None:
+        if status.reason == LATER:
+            if status.number > self.numbers.highest:
+                evidence = f"group {member.name} of {member.topic} has a later message of this client"
+                member.end(StateCopied(self.settings.client, self.settings.path, evidence))
+            elif status.number > work.number:
+                self._drop_flight(member)
+                member.sent = None
+            return
+        self._drop_flight(member)
+        if status.reason == OPENED_AGAIN:
+            member.end(Superseded(self.settings.client, member.topic))
+            return
+        member.end(GroupEnded(member.topic, member.name, again="again" in status.reason))
+        self.due.append(Due([GroupForgotten(member.member)], member.forget))
+
+    def _group_lost(self, member: GroupMember, now: float) -> None:
+        """Make a group anew after the log that held it was given up, and tell the application of the loss."""
+        self._drop_flight(member)
+        member.sent = None
+        member.losses.append(DataLoss(member.topic, "-1", "-1", NO_LOG))
+        member.holdings.lose_all()
+        member.remaking = True
+        self.ask_group(member, True, member.wish._replace(start=LATEST), float("inf"))
+
+    def _worked_later(self, member: GroupMember, status: Status, now: float, trouble: str = "") -> None:
+        """Send the same message again later."""
+        assert member.sent is not None
+        member.trouble = trouble or status.reason.replace("_", " ") or str(status.outcome)
+        member.sent.deadline = now + member.retries.patience
+        _follow(member, status)
+        if status.outcome is Outcome.UNKNOWN:
+            member.unknown += 1
+            if member.unknown >= UNKNOWN_MAX * self.settings.proxies and member.ask is None:
+                member.remaking = True
+                self.ask_group(member, True, member.wish, float("inf"))
+
+    def _drop_flight(self, member: GroupMember, *, keep: bool = False) -> None:
+        """Expect no answer any more. `keep`: the message itself is needed."""
+        if member.sent is not None:
+            self._forget(member.sent.tokens)
+            if not keep:
+                member.sent = None
+
+    # Sending
+
+    def outgoing(self, now: float) -> list[Outgoing]:
+        """Return the messages to send now, and count them as sent."""
+        out = super().outgoing(now)
+        if not self.members and not self.former:
+            return out
+        for member in self.all_members():
+            self._send_ask(member, out, now)
+            before = member.sent
+            work = member.next_work(now, self.numbers.take, self.numbers.epoch)
+            if work is not None:
+                assert member.sent is not None
+                if before is not None and before is not member.sent:
+                    self._forget(before.tokens)
+                out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
+        return out
+
+    def _send_ask(self, member: GroupMember, out: list[Outgoing], now: float) -> None:
+        ask = member.ask
+        if ask is None:
+            return
+        if ask.done or now >= ask.until:
+            member.ask = None
+            if ask.done and member.remaking and ask.failure is not None:
+                member.remaking = False
+                member.deny(ask.failure)
+            return
+        if ask.deadline is not None and now < ask.deadline:
+            return
+        number = self.numbers.take()
+        ask.deadline = now + ask.retries.patience
+        message = ask.message(
+            self.settings.client, member.topic, member.name, number, self.numbers.epoch, member.log, member.avoid
+        )
+        if len(ask.tokens) >= ASKED_MAX:
+            self._forget(ask.tokens)
+        out.append(self._group_out(member, ask, ask.tokens, ask.retries.proxy, number, message))
+
+    def _group_out(
+        self, member: GroupMember, sent: Work | Ask, tokens: list[int], proxy: int, number: int,
+        message: Message | None = None,
+    ) -> Outgoing:  # fmt: skip
+        token = self.flights.take_token()
+        tokens.append(token)
+        self._group_flights[token] = _Flight(member, sent, proxy, number)
+        if message is None:
+            assert isinstance(sent, Work)
+            message = sent
+        return Outgoing(token, proxy, message)
+
+    # Time
+
+    def tick(self, now: float) -> None:
+        """Handle expired deadlines."""
+        super().tick(now)
+        for member in self.all_members():
+            member.tick(now)
+            ask = member.ask
+            if ask is not None and not ask.done and ask.deadline is not None and now >= ask.deadline:
+                ask.retries.fail()
+
+    def deadline(self) -> float | None:
+        """Return the next time at which `tick` or `outgoing` has work; None: not before the next call or answer."""
+        due = super().deadline()
+        times = [member.deadline() for member in self.all_members()]
+        times += [
+            member.ask.deadline
+            for member in self.all_members()
+            if member.ask is not None and not member.ask.done and member.ask.deadline is not None
+        ]
+        at = min(times, default=float("inf"))
+        return due if at == float("inf") else at if due is None else min(due, at)
+
+
+def allow_again(member: GroupMember) -> None:
+    """Allow a new request, for a call, after a denial or a limit."""
+    if isinstance(member.failure, NotAllowed | GroupFull):
+        member.failure = None
+
+
+def read_answer(status: Status) -> tuple[tuple[Holding, ...], Records | None]:
+    """Return what an answer to WORK shows, and its records.
+
+    Raises:
+        DecodeError: it is damaged.
+    """
+    lines, raw = split_holdings(status.body)
+    if raw and crc32(raw) != status.checksum:
+        raise DecodeError("a body that does not match its checksum")
+    return lines, Records(raw) if raw else None
+
+
+def _follow(member: GroupMember, status: Status) -> None:
+    """Go to the holder that an answer names, or away from the one that does not know the group."""
+    if status.outcome is Outcome.MOVED:
+        member.log = status.log or member.log
+    elif status.outcome is Outcome.UNKNOWN:
+        member.avoid = status.log
+
+
+def _values(status: Status) -> GroupValues | None:
+    """Return the values of a group in an answer; None: it has none."""
+    try:
+        return decode_values(status.body) if len(status.body) else None
+    except DecodeError:
+        return None

@@ -1,0 +1,143 @@
+"""Run a handler once, and end its transaction: it commits, or nothing of it happened."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from threading import get_ident
+from typing import Final, Generic, Protocol, TypeVar
+
+import apsw
+
+from pubsub.client.core.message import Message
+from pubsub.client.errors import ClaimLost
+from pubsub.client.flows.awaiting import HandlerTransaction, Watched
+from pubsub.client.flows.handlers import AsyncHandler, check_result
+from pubsub.client.session import Session
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import CallerError, HandlerMisused, StorageError
+
+HELD_SECONDS: Final = 0.01
+"""Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
+
+DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError)
+"""Errors out of a handler that the disk caused, not the handler."""
+
+_log: Final = logging.getLogger("pubsub.client")
+
+
+class Handled(Protocol):
+    """A message with a running handler.
+
+    Attributes:
+        message: the message.
+        settled: True if its attempt needs no more work.
+    """
+
+    message: Message
+    settled: bool
+
+
+A = TypeVar("A", bound=Handled)
+
+
+class NotOurs(Exception):
+    """At the commit the message no longer belongs to this client: it was sought away, or given to another member."""
+
+
+class HandlerRun(ABC, Generic[A]):
+    """Runs handlers on one session."""
+
+    session: Session
+
+    @abstractmethod
+    def transaction_of(self, attempt: A) -> HandlerTransaction:
+        """Make the transaction of a handler."""
+
+    @abstractmethod
+    def handled(self, attempt: A) -> None:
+        """Accept the commit of a handler's transaction. The lock is held."""
+
+    @abstractmethod
+    def failed_with(self, attempt: A, error: Exception) -> int:
+        """Handle the handler's error, after the rollback; return the number of messages taken, or raise the error."""
+
+    @abstractmethod
+    def not_ours(self, attempt: A) -> int:
+        """Forget a message that no longer belongs to this client, after the rollback; return 0."""
+
+    async def before_commit(self, attempt: A, transaction: HandlerTransaction) -> None:
+        """Do what must be done between the handler's return and the commit."""
+
+    async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
+        """Run the handler and commit; return the number of messages taken."""
+        transaction = self.transaction_of(attempt)
+        try:
+            result = self._call(handler, attempt.message, transaction, awaits=awaits)
+            check_result(result, awaits=awaits)
+            if inspect.isawaitable(result):
+                await Watched(result, transaction, self.send_held)
+            await self.before_commit(attempt, transaction)
+            transaction.check_open()
+        except DISK_ERRORS as error:
+            transaction.roll_back(error=error)
+            raise
+        except HandlerMisused:
+            transaction.roll_back()
+            raise
+        except ClaimLost:
+            transaction.roll_back()
+            return self.not_ours(attempt)
+        except Exception as error:
+            transaction.roll_back()
+            # The transaction was misused, and the handler raised another error because of that.
+            if transaction.problem:
+                raise HandlerMisused(transaction.problem) from error
+            return self.failed_with(attempt, error)
+        except BaseException as error:
+            # Without an event loop, a GeneratorExit comes from garbage collection, during which nothing may commit.
+            attempt.settled = isinstance(error, GeneratorExit)
+            transaction.roll_back()
+            raise
+        try:
+            transaction.commit(lambda: self.handled(attempt))
+        except NotOurs:
+            return self.not_ours(attempt)
+        except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
+            return self.failed_with(attempt, error)
+        return 1
+
+    def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:
+        """Call a handler. While a plain handler runs, its thread may put only by its transaction."""
+        if awaits:
+            return handler(message, transaction)
+        handlers = self.session.handlers
+        try:
+            handlers.add(get_ident())
+            return handler(message, transaction)
+        finally:
+            handlers.discard(get_ident())
+
+    def send_due(self) -> None:
+        """Send all due messages, and the puts of handlers after HELD_SECONDS. The lock is held."""
+        session = self.session
+        if session.held_since is not None and session.now - session.held_since >= HELD_SECONDS:
+            session.sync()
+        session.send()
+
+    def send_held(self) -> None:
+        """Fsync and send the puts of handlers; if the disk refuses, the next fsync covers them."""
+        session = self.session
+        if session.over or (session.recorder is None and session.held_since is None):
+            return
+        with suppress(CallerError), session.entered():  # The client was closed, or one of its steps interrupted.
+            if session.recorder is not None:
+                session.recorder.flush()
+            if session.held_since is not None:
+                try:
+                    session.sync()
+                except StorageError as error:
+                    _log.warning("client %s: %s", session.name, error)
+                session.follow()

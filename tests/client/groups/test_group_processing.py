@@ -1,0 +1,273 @@
+"""Handlers of a group's members: effects, claims, failures, and several handlers side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from pubsub.client import Client, Later, Message, Reject, Transaction
+from pubsub.errors import CallerError, NotSubscribed
+from tests.client.groups.service import Service
+from tests.client.opened import PATIENCE, create, eventually, record, rows
+
+
+def join(client: Client) -> Client:
+    client.subscribe("t", group="g")
+    create(client, "taken")
+    return client
+
+
+def work(client: Client, number: int, handler: Any = record, **options: Any) -> int:
+    """Handle so many messages."""
+    taken = 0
+    while taken < number:
+        found = client.process("t", handler, timeout=PATIENCE, group="g", **options)
+        assert found
+        taken += found
+    return taken
+
+
+def bodies(client: Client) -> list[bytes]:
+    return sorted([body for _, body in rows(client, "select * from taken")], key=int)
+
+
+def test_a_member_handles_each_message_once(service: Service) -> None:
+    service.put(*[b""] * 300)
+    with service.client("w1") as client:
+        join(client)
+        work(client, 300)
+        assert bodies(client) == [b"%d" % number for number in range(1, 301)]
+        eventually(lambda: service.do(lambda group: len(group.rows.done)) == 300)
+    assert not service.do(lambda group: group.violations)
+
+
+def test_a_fast_handler_takes_its_messages_claimed_and_ahead(service: Service) -> None:
+    service.put(*[b""] * 1000)
+    with service.client("w1") as client:
+        join(client)
+        work(client, 1000)
+    wanted = [message.records_max for message in service.works() if message.claim]
+    assert max(wanted) > 10
+    assert len(service.works()) < 300
+
+
+def test_two_members_share_the_messages(service: Service) -> None:
+    service.put(*[b""] * 60)
+    with service.client("w1") as one, service.client("w2") as other:
+        both = threading.Barrier(2)
+
+        def handler(message: Message, transaction: Transaction) -> None:
+            if message.body in {b"1", b"2"}:
+                both.wait(PATIENCE)
+            record(message, transaction)
+
+        for client in (one, other):
+            join(client)
+        threads = [
+            threading.Thread(target=client.process, args=("t", handler, 1.0), kwargs={"group": "g"})
+            for client in (one, other)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        while len(bodies(one)) + len(bodies(other)) < 60:
+            one.process("t", handler, 0.2, group="g")
+            other.process("t", handler, 0.2, group="g")
+        assert sorted(bodies(one) + bodies(other), key=int) == [b"%d" % number for number in range(1, 61)]
+        assert bodies(one)
+        assert bodies(other)
+
+
+def test_a_handler_runs_unclaimed_until_it_writes(service: Service) -> None:
+    service.put(b"")
+    claimed: list[bool] = []
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        claimed.append(bool(service.do(lambda group: group.rows.seats["w1", store].held)))
+        record(message, transaction)
+        claimed.append(bool(service.do(lambda group: group.rows.seats["w1", store].held)))
+
+    with service.client("w1") as client:
+        join(client)
+        store = client.publisher_id.split("/")[1]
+        work(client, 1, handler)
+        assert client.process("t", handler, 0.05, group="g") == 0
+    assert claimed == [False, True]
+
+
+def test_claimed_before_the_handler_begins_on_request(service: Service) -> None:
+    service.put(b"", b"")
+    claimed: list[bool] = []
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        claimed.append(bool(service.do(lambda group: group.rows.seats["w1", store].held)))
+
+    with service.client("w1") as client:
+        join(client)
+        store = client.publisher_id.split("/")[1]
+        work(client, 2, handler, claim="before")
+    assert claimed == [True, True]
+
+
+def test_a_failed_message_comes_again_and_counts_its_attempts(service: Service) -> None:
+    service.put(b"", b"")
+    attempts: dict[bytes, list[int]] = {b"1": [], b"2": []}
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        attempts[message.body].append(message.attempts)
+        record(message, transaction)
+        if message.body == b"1" and message.attempts < 3:
+            raise ZeroDivisionError("on purpose")
+
+    with service.client("w1") as client:
+        join(client)
+        failures = 0
+        while len(rows(client, "select * from taken")) < 2:
+            try:
+                client.process("t", handler, PATIENCE, group="g")
+            except ZeroDivisionError:
+                failures += 1
+        assert failures == 2
+        assert bodies(client) == [b"1", b"2"]
+    assert attempts == {b"1": [1, 2, 3], b"2": [1]}
+
+
+def test_later_and_reject_are_told_to_the_group(service: Service) -> None:
+    service.put(b"", b"")
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        if message.body == b"1" and message.attempts == 1:
+            raise Later(0.01)
+        if message.body == b"2":
+            raise Reject("not for us")
+        record(message, transaction)
+
+    with service.client("w1") as client:
+        join(client)
+        assert work(client, 3, handler) == 3
+        assert bodies(client) == [b"1"]
+    assert service.do(lambda group: group.rows.dead) == {2: "not%20for%20us"}
+
+
+def test_handlers_run_side_by_side(service: Service) -> None:
+    service.put(*[b""] * 4)
+    barrier = threading.Barrier(4)
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        barrier.wait(PATIENCE)
+        record(message, transaction)
+
+    with service.client("w1") as client:
+        join(client)
+        work(client, 4, handler, concurrency=4)
+        assert bodies(client) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_part_is_in_one_handler_at_a_time_and_in_order(keyed: Service) -> None:
+    keyed.put(*[b"a", b"b", b"c", b"d"] * 10)
+    lock, running, seen = threading.Lock(), set[int | None](), dict[int | None, list[int]]()
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        with lock:
+            assert message.part not in running
+            running.add(message.part)
+        record(message, transaction)
+        with lock:
+            running.discard(message.part)
+            seen.setdefault(message.part, []).append(int(message.body))
+
+    with keyed.client("w1") as client:
+        join(client)
+        work(client, 40, handler, concurrency=3)
+        assert len(bodies(client)) == 40
+    assert len(seen) > 1
+    assert all(part is not None and order == sorted(order) for part, order in seen.items())
+
+
+def test_tasks_run_side_by_side(service: Service) -> None:
+    service.put(*[b""] * 4)
+
+    async def main() -> int:
+        async with service.async_client("w1") as client:
+            await client.subscribe("t", group="g")
+            with client.transaction() as transaction:
+                transaction.execute("create table taken (id, body)")
+            here, all_here = 0, asyncio.Event()
+
+            async def handler(message: Message, transaction: Transaction) -> None:
+                nonlocal here
+                here += 1
+                if here == 4:
+                    all_here.set()
+                await asyncio.wait_for(all_here.wait(), PATIENCE)
+                record(message, transaction)
+
+            taken = 0
+            while taken < 4:
+                taken += await client.process("t", handler, PATIENCE, group="g", concurrency=4)
+            with client.transaction() as transaction:
+                return len(list(transaction.execute("select * from taken")))
+
+    assert asyncio.run(main()) == 4
+
+
+def test_a_claim_that_is_given_up_rolls_back_and_is_counted(service: Service) -> None:
+    service.put(b"")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        if message.attempts == 1:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+        record(message, transaction)
+
+    with service.client("w1") as client:
+        join(client)
+        thread = threading.Thread(target=work, args=(client, 1, handler), kwargs={"claim": "before"})
+        thread.start()
+        assert begun.wait(PATIENCE)
+        key = "w1", client.publisher_id.split("/")[1]
+        service.do(lambda group: group.release(key))
+        member = client._session.core.members["t", "g"]
+        eventually(lambda: not member.holdings.kept)
+        go_on.set()
+        thread.join()
+        assert client._session.counters["claims_lost"] == 1
+        assert bodies(client) == [b"1"]
+
+
+def test_a_member_that_holds_something_shows_signs_of_life(service: Service) -> None:
+    service.put(b"")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        record(message, transaction)  # Its transaction is open, and has the client's lock.
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    with service.client("w1") as client:
+        join(client)
+        thread = threading.Thread(target=work, args=(client, 1, handler))
+        thread.start()
+        assert begun.wait(PATIENCE)
+        before = len(service.works())
+        eventually(lambda: len(service.works()) >= before + 3)
+        go_on.set()
+        thread.join()
+        assert bodies(client) == [b"1"]
+
+
+def test_without_a_membership_nothing_is_handled(service: Service) -> None:
+    with service.client("w1") as client:
+        with pytest.raises(NotSubscribed):
+            client.process("t", record, group="g")
+        with pytest.raises(CallerError, match='claim is "auto" or "before"'):
+            client.process("t", record, group="g", claim="after")  # type: ignore[arg-type]
+        with pytest.raises(CallerError, match="a consumer group is of one topic"):
+            client.process(["t", "u"], record, group="g")
+        with pytest.raises(CallerError, match="mode belongs to a consumer group"):
+            client.subscribe("t", mode="keyed")

@@ -1,0 +1,128 @@
+"""What members and operators of groups did and were told, beside the members' own tables; a watch keeps it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from pubsub.base.intervals import IntervalSet
+from pubsub.client.core.group_core import GroupCore
+from pubsub.client.core.group_member import GroupMember
+from pubsub.protocol import Outcome
+from tests.simulation.grouping.plan import Plan
+
+if TYPE_CHECKING:
+    from tests.simulation.history import History
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A row of a member's table, or a message that `get` returned.
+
+    Attributes:
+        turn: its place among all effects of the run.
+    """
+
+    body: str
+    member: str
+    store: str
+    attempts: int
+    doubtful: bool
+    turn: int
+    id: str
+
+
+@dataclass
+class Crew:
+    """The record of one group.
+
+    Attributes:
+        answered: time of the first answer to SUBSCRIBE; None: none came.
+        released: an operator, or the policy, may have given claims up.
+        redriven: dead letters were redriven, so their order is broken.
+        ended: an operator ended it at least once: nothing is promised about messages before it was made anew.
+        resumed: a store was put back, and the group resumed.
+        made: time of the first answer after the last end.
+        effects: those of lost directories, and of `get`.
+        begun: bodies that a handler has begun.
+        lost_gets: number of messages that a `get` of a killed process may have taken.
+        cut_gets: a host lost power, so messages of `get` may come again.
+        lost_stores: by client, the store IDs of lost directories.
+    """
+
+    plan: Plan
+    answered: float | None = None
+    made: float | None = None
+    released: bool = False
+    redriven: bool = False
+    ended: int = 0
+    resumed: bool = False
+    effects: list[Effect] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
+    lost_gets: int = 0
+    cut_gets: bool = False
+    lost_stores: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.plan.topic, self.plan.name
+
+
+class Crews:
+    """The record of all groups of a run.
+
+    Attributes:
+        told: by topic, group and its number: by log and part, the offsets that were told as done, and answered.
+        turn: number of effects so far.
+        blocked: a member waits with its thread blocked.
+    """
+
+    def __init__(self, history: History, crews: list[Crew]) -> None:
+        self.history, self.all = history, crews
+        self.told: dict[tuple[str, str, int], dict[tuple[str, int | None], IntervalSet]] = defaultdict(dict)
+        self.turn = 0
+        self.counters: Counter[str] = Counter()
+        self.blocked = False
+
+    def of(self, topic: str, name: str) -> Crew:
+        """The record of a group."""
+        return next(crew for crew in self.all if crew.key == (topic, name))
+
+    def next_turn(self) -> int:
+        """The place of the next effect."""
+        self.turn += 1
+        return self.turn
+
+    def restored(self) -> None:
+        """A store is of an earlier time: servers know less than they have answered."""
+        self.told.clear()
+        for crew in self.all:
+            crew.resumed = True
+
+
+@contextlib.contextmanager
+def watched_groups(crews: Crews) -> Iterator[None]:
+    """See what is told as done, and object where a record that was told is begun again."""
+    shown, begin = GroupCore._shown, GroupMember.begin
+
+    def seen_shown(core: Any, member: Any, work: Any, status: Any, proxy: int, now: float) -> None:
+        if status.outcome is Outcome.SUCCESS:
+            known = crews.told[member.topic, member.name, work.subscription]
+            for log, low, high, part in work.say.done:
+                known.setdefault((log, part), IntervalSet()).add(low, high)
+        shown(core, member, work, status, proxy, now)
+
+    def seen_begin(member: Any, entry: Any, now: float) -> Any:
+        known = crews.told[member.topic, member.name, member.number].get(entry.lane)
+        if known is not None and entry.offset in known:
+            crews.history.violate(
+                f"{member.client} begins {entry.lane[0]}.{entry.offset} of {member.topic}, which was told as done"
+            )
+        return begin(member, entry, now)
+
+    with mock.patch.object(GroupCore, "_shown", seen_shown), mock.patch.object(GroupMember, "begin", seen_begin):
+        yield
