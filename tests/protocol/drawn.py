@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pubsub.base.limits import NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.protocol.register import View
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
 ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s not in {".", ".."})
@@ -15,3 +16,12 @@ positions = st.none() | st.tuples(hexes, numbers)
 bodies = st.binary(max_size=200)
 names, maybe = st.just("") | ids, st.just("") | hexes
 history = {"log": maybe, "avoid": maybe}
+endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
+
+
+@st.composite
+def views(draw):
+    members = sorted(draw(st.lists(hexes, min_size=1, max_size=2, unique=True)))
+    primary, other = draw(st.sampled_from(members)), draw(st.sampled_from(members))
+    in_sync = sorted({primary, other})
+    return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))

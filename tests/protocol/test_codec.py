@@ -48,6 +48,7 @@ from tests.protocol.drawn import (
     numbers,
     positions,
     topics,
+    views,
     words,
 )
 from tests.protocol.drawn_groups import GROUPS, group_values
@@ -61,15 +62,6 @@ pattern_rows = st.builds(PatternRow, ids, topics.map(lambda topic: f"{topic[:70]
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "epoch": numbers, **history}
-endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
-
-
-@st.composite
-def views(draw):
-    members = sorted(draw(st.lists(hexes, min_size=1, max_size=2, unique=True)))
-    primary, other = draw(st.sampled_from(members)), draw(st.sampled_from(members))
-    in_sync = sorted({primary, other})
-    return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))
 
 
 register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
