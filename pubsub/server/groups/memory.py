@@ -1,4 +1,4 @@
-"""The memory of all groups of a server: their activity by topic and name, and what is due.
+"""The memory of all groups of a server: their activity by topic and name, and the due work.
 
 Nothing here survives the process, and a loop that is undone forgets it for the topics that it touched. A topic without
 groups has no entry, and costs no look.
@@ -26,7 +26,7 @@ LOOKS_A_LIVENESS: Final = 4
 """Looks for silent members in one liveness."""
 
 IDLE_PARTS_SECONDS: Final = 10.0
-"""Interval at which parts without records are moved to the end of what was looked at, so that they hold no log."""
+"""Interval at which parts without records are moved to the end of the records looked at, so that they hold no log."""
 
 COPIED_AT_ONCE: Final = 500
 """Records copied out of their logs in one look."""
@@ -92,7 +92,7 @@ class Memory:
                 yield held, group
 
     def offer(self, topic: str, group: str, key: Key) -> Offer | None:
-        """Return what is offered to a member."""
+        """Return the offer to a member."""
         return self._activities[topic, group].offers.get(key)
 
     def desk(self, topic: Topic, group: Group, now: float) -> Desk:
@@ -212,7 +212,7 @@ class Memory:
         topic.dirty.group(topic.name, group.name)
 
     def in_doubt(self, topic: Topic, group: Group, now: float) -> bytes:
-        """Return what is in doubt, as JSON."""
+        """Return the records in doubt, as JSON."""
         desk = self.desk(topic, group, now)
         silent = [
             key
@@ -314,7 +314,7 @@ class Memory:
         self._look[topic.name, group.name] = None
 
     def _pass_idle(self, topic: Topic, group: Group, activity: Activity) -> None:
-        """Move parts in which nothing waits to the end of what was looked at, so that they hold no log."""
+        """Move parts without waiting records to the end of the records looked at, so that they hold no log."""
         if activity.ready is None:
             return
         for part in group.parts:
@@ -332,7 +332,7 @@ class Memory:
     # Moves and failures
 
     def end_all(self, topic: str, outcome: Outcome) -> None:
-        """Answer all that waits on a topic, and forget its groups, because it is not served here any more."""
+        """Answer all WORKs that wait on a topic, and forget its groups, because it is not served here any more."""
         for name, activity in self._activities.items():
             if name[0] == topic:
                 for poll in activity.polls.values():
@@ -340,12 +340,12 @@ class Memory:
         self.forget(topic)
 
     def merged(self, topic: str) -> None:
-        """Forget what is offered of a topic, because its groups and their order have changed."""
+        """Forget the offers of a topic, because its groups and their order have changed."""
         self.reverted([topic])
         self._look |= {name: None for name in self._activities if name[0] == topic}
 
     def reverted(self, topics: list[str]) -> None:
-        """Forget what is offered of topics that were loaded again."""
+        """Forget the offers of topics that were loaded again."""
         for name, activity in self._activities.items():
             if name[0] in topics:
                 activity.offers.clear()
