@@ -27,7 +27,7 @@ from pubsub.server.topic.group_rows import (
     MemberRow,
     RetriesChanged,
 )
-from pubsub.server.topic.spans import Span
+from pubsub.server.topic.spans import Span, cut
 
 GroupsChange = GroupChanged | MemberChanged | MemberGone | RetriesChanged
 
@@ -252,6 +252,18 @@ class Group:
         self.dirty |= dict.fromkeys(self.members)
         self.facts.touch()
 
+    def go_on_in(self, log: str, end: int, tail: Span, *, restored: bool) -> None:
+        """Continue in another log.
+
+        Args:
+            log, end: the closed log, and its end.
+            tail: the span of all later records.
+            restored: the store was put back. It does not know the claims since the copy (GR21).
+        """
+        self.set(
+            order=(*cut(self.row.order, log, end), tail), suspended=self.row.suspended or (restored and self.row.on)
+        )
+
     # Retention
 
     def floors(self) -> Iterator[tuple[str, int]]:
@@ -270,10 +282,10 @@ class Group:
 
     def segments(self, log: str, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Yield [low, high) in pieces that lie together in the order of the group."""
-        cuts = {span.low for span in self.row.order if span.log == log and low < span.low < high}
-        for cut in (*sorted(cuts), high):
-            yield low, cut
-            low = cut
+        cuts_at = {span.low for span in self.row.order if span.log == log and low < span.low < high}
+        for stop in (*sorted(cuts_at), high):
+            yield low, stop
+            low = stop
 
     def place(self, log: str, offset: int) -> tuple[int, int]:
         """Return a number pair that orders positions as they are handed out."""
