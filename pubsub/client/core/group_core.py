@@ -43,7 +43,7 @@ class GroupCore(PatternCore):
 
     Attributes:
         members: the memberships by topic and name of the group.
-        former: memberships under an earlier store ID, which only have to give back what they hold.
+        former: memberships under an earlier store ID, which only have to give back their records.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class GroupCore(PatternCore):
     def load_group_work(
         self, member: GroupMember, done: Iterable[tuple[str, int, int, int]], begun: Iterable[tuple[str, int, int]]
     ) -> None:
-        """Load what a membership did, in the forms of `Store.group_done` and `Store.group_begun`."""
+        """Load the work of a membership, in the forms of `Store.group_done` and `Store.group_begun`."""
         places = Places(Range(log, low, high, None if part < 0 else part) for log, part, low, high in done)
         member.load_work(places, {(log, offset): attempts for log, offset, attempts in begun}, self.cuts)
 
@@ -135,7 +135,7 @@ class GroupCore(PatternCore):
         ]  # fmt: skip
 
     def groups_renewed(self, changes: Iterable[GroupJoined]) -> None:
-        """Accept the commit of `group_renewal`: the earlier store IDs give back what they hold."""
+        """Accept the commit of `group_renewal`: the earlier store IDs give back their records."""
         former, self.members = list(self.members.values()), {}
         for change, before in zip(changes, former, strict=True):
             before.lose_hands()
@@ -397,7 +397,7 @@ def allow_again(member: GroupMember) -> None:
 
 
 def read_answer(status: Status) -> tuple[tuple[Holding, ...], Records | None]:
-    """Return what an answer to WORK shows, and its records.
+    """Return the lines of an answer to WORK, and its records.
 
     Raises:
         DecodeError: it is damaged.

@@ -1,8 +1,8 @@
 """Choose, by the pace of the handler, how many records a member takes ahead, and whether they come claimed.
 
-What is claimed and not done when a process is killed is in doubt until its directory is back. So a member takes ahead
-what its handlers do in AHEAD_SECONDS. If one record takes longer than that, records are only offered, and each is
-claimed before its effect (docs/explanation/groups.md, *The idea*).
+A claimed record of a killed process is in doubt until its directory is back. So a member takes ahead as many records as
+its handlers do in AHEAD_SECONDS. If one record takes longer than that, records are only offered, and each is
+claimed before its effect (docs/explanation/client-session.md, D14).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Places:
         return found is not None and found.covers(low, high)
 
     def joined(self, lane: Lane, low: int, high: int) -> tuple[int, int, tuple[int, ...]]:
-        """Return what `add` of [low, high) makes; nothing changes.
+        """Return the range that `add` of [low, high) makes; nothing changes.
 
         Returns:
             The joined range, and the starts of the earlier ranges that it replaces, but its own.

@@ -5,7 +5,8 @@ after its return. So a process that ends within a handler, before that, leaves n
 until the commit, because an open transaction has the client's only connection to its database, and nobody may wait for
 the service while it holds that (docs/explanation/client-session.md, D2).
 
-The rules are docs/explanation/groups.md, GR1, GR16, GR22 and GR23.
+The rules are docs/explanation/groups.md, GR1, GR16, GR22, GR23, GR24 and GR25, and
+docs/explanation/client-session.md, D14.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Processing(Attempts, HandlerRun[Attempt]):
             awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
             hold: what waits behind a message that waits.
         """
-        held_by = _runner() if awaits else Hand(get_ident())
+        held_by = current_holder(awaits=awaits)
         ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:
@@ -185,12 +185,14 @@ class Hand:
         self.thread = thread
 
 
+def current_holder(*, awaits: bool) -> object:
+    """Return the mark of the present task, or of the present thread, which has a message in hand."""
+    if awaits:
+        from asyncio import current_task  # noqa: PLC0415  a client on threads does not load asyncio
+
+        return current_task()
+    return Hand(get_ident())
+
+
 async def _breathe() -> None:
     """Do nothing: unlike coroutines, other threads run anyway."""
-
-
-def _runner() -> object:
-    """Return the task that runs; a client on threads does not load asyncio."""
-    from asyncio import current_task  # noqa: PLC0415
-
-    return current_task()
