@@ -257,3 +257,21 @@ def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
     assert "b'bad coffee\\n' no such customer 1\n" in found
     assert "b'bad\\n' no such customer 1\n2 redriven\n0 purged\n" in found
     assert "\nfailed: the bank is down\npaid coffee in attempt 3\n" in found
+
+
+def test_workers_share_a_topic(tmp_path: Path) -> None:
+    lines = [line for line in commands("share-work.md") if not line.startswith(("pubsub down", "pubsub keys"))]
+    (program, _) = re.findall(
+        r"^```python\n(.*?)^```$", (PAGES / "share-work.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "worker.py").write_text(program)
+    lines = [line.replace("python worker.py w", f"{sys.executable} worker.py w") for line in lines]
+    lines = [re.sub(r"^(\S+ worker.py \w+) & ", r"\1 > worker.log 2>&1 & ", line) for line in lines]
+    lines.insert(0, "trap 'kill $(jobs -p) || true' EXIT")
+    found = typed(tmp_path, lines, "cluster")
+    assert "redriven 1 dead letters of billing of orders" in found
+    assert "dropped " in found
+    assert "1 tea\n" in found
+    assert "1 milk\n" in found
+    assert "handled 2 messages of orders" in found
+    assert "billing of orders: shared, on_lost=wait, 5 attempts" in found
