@@ -28,6 +28,7 @@ SHOWN = {
     "groups: part: two members may hold claims of one part": 0,
     "groups: repeat: what is done is told once": 47,
     "groups: rest: a record goes back without those behind it in its part": 118,
+    "groups: settle: a new process does not tell what its directory has as done": 5,
     "groups: stop: a member goes on with what it does not name": 0,
     "groups: store: an empty directory is the member that was before": 4,
     "groups: told: what was given up goes out without the mark": 116,
