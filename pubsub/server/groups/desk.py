@@ -27,6 +27,7 @@ class Desk:
         index: of a keyed group; None: it is shared.
         now, stamp: monotonic seconds, and microseconds since 1970.
         oldest: batches with timestamps up to this one are too old to be handed out; 0: none are.
+        liveness: seconds of silence after which a member is not waited for.
         repairs: asks the other member of the store for a damaged batch; False if it cannot have it.
     """
 
@@ -40,6 +41,7 @@ class Desk:
     stamp: int
     oldest: int = 0
     repairs: Callable[[int, int], bool] = lambda log, offset: False
+    liveness: float = 3.0
 
     @property
     def lanes(self) -> Lanes:

@@ -121,7 +121,8 @@ class Lanes:
         place = low
         for a, b in [*common(group.copied.get((part, log)), low, high), (high, high)]:
             if place < a and log in self._topic.logs:
-                self._set(part, with_range(self.spans(part), group.row.order, log, place, a))
+                for first, stop in group.segments(log, place, a):
+                    self._set(part, with_range(self.spans(part), group.row.order, log, first, stop))
             for offset in range(a, b):
                 if group.copies[log, offset].state == HELD:
                     self._change_copy(group.copies[log, offset], WAITING)

@@ -57,7 +57,8 @@ class Memory:
         self._expiries: list[tuple[float, Name]] = []
         self._look_at = self._idle_at = float("inf")
         self._due = False
-        state.long_polls.also_appended, state.long_polls.also_ended = self.appended, self.end_all
+        polls = state.long_polls
+        polls.also_appended, polls.also_merged, polls.also_ended = self.appended, self.merged, self.end_all
         if any(topic.groups for topic in state.topics.values()):
             self.begin(now)
 
@@ -98,9 +99,8 @@ class Memory:
         stamp = state.stamps.reading(now)
         age = topic.in_force.expire_age
         oldest = stamp - age if age is not None and self._trusts_ages(now) else 0
-        return Desk(
-            topic, group, activity, state.reader, state.publishers.names, index, now, stamp, oldest, state.ask_repair
-        )
+        names, repairs = state.publishers.names, state.ask_repair
+        return Desk(topic, group, activity, state.reader, names, index, now, stamp, oldest, repairs, self._liveness)
 
     def forget(self, topic: str, group: str | None = None) -> None:
         """Forget the activity of a group, or of all groups of a topic."""
@@ -327,11 +327,17 @@ class Memory:
                     self._state.replies.answer(poll.origin, outcome)
         self.forget(topic)
 
+    def merged(self, topic: str) -> None:
+        """Forget what is offered of a topic, because its groups and their order have changed."""
+        self.reverted([topic])
+        self._look |= {name: None for name in self._activities if name[0] == topic}
+
     def reverted(self, topics: list[str]) -> None:
         """Forget what is offered of topics that were loaded again."""
         for name, activity in self._activities.items():
             if name[0] in topics:
                 activity.offers.clear()
+                self._indexes.pop(name, None)
                 activity.ready, activity.seen = None, {}
                 activity.look = True
                 for poll in activity.polls.values():

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,9 +27,12 @@ from pubsub.server.moves import json_chunks
 from pubsub.server.topic import subscription as stored
 from pubsub.server.topic.commits import UNREADABLE
 from pubsub.server.topic.compacted import Parts
-from pubsub.server.topic.consumers import KEY, PATTERN_KEY
+from pubsub.server.topic.consumers import GROUP_KEY, KEY, PATTERN_KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
+from pubsub.server.topic.facts import Facts
+from pubsub.server.topic.group import Group, member_of
+from pubsub.server.topic.group_rows import CopyRow, GroupRow, MemberRow, RetryRow
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
@@ -45,8 +48,11 @@ else:
 FORM: Final = 2
 """The newest form of a chunk that this release writes and reads."""
 
-READS: Final = 3
-"""The newest form that a receiver of this release names: 2, with the settings and the delayed puts of a topic."""
+NOTED: Final = 3
+"""The form that a receiver with the settings and the delayed puts of a topic names."""
+
+READS: Final = 4
+"""The newest form that a receiver of this release names: that one, with consumer groups."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
@@ -58,8 +64,13 @@ CHUNK_ITEMS: Final = 5_000
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Most bytes of a chunk without its bodies."""
 
+_Item = TypeVar("_Item")
+
 Id = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
-Subscriber = Annotated[str, Meta(pattern=rf"\A({KEY}?{ID}|[{PATTERN_KEY}]{ID}:[!-~]{{1,80}})\Z")]
+Subscriber = Annotated[
+    str,
+    Meta(pattern=rf"\A({KEY}?{ID}|[{PATTERN_KEY}]{ID}:[!-~]{{1,80}}|{GROUP_KEY}{ID}(:[0-9]{{1,4}})?)\Z"),
+]
 Publisher = Annotated[str, Meta(pattern=rf"\A{PUBLISHER}\Z")]
 Body = Annotated[Buffer, Meta(max_length=BATCH_BYTES_MAX + ORIGIN_BYTES_MAX)]
 
@@ -203,6 +214,40 @@ class Purged(_Part):
     purged: dict[LogId, Places]
 
 
+class Groups(_Part):
+    """The consumer groups. A release before them refuses the topic."""
+
+    rows: dict[Id, GroupRow]
+
+
+class Members(_Part):
+    """Some of the members of a group."""
+
+    group: Id
+    rows: list[tuple[Id, LogId, MemberRow]]
+
+
+class Retries(_Part):
+    """Some of the facts of records of a group."""
+
+    group: Id
+    rows: list[RetryRow]
+
+
+class CopiedRow(_Row):
+    """A record that was copied out of its log, with the batch that has it alone."""
+
+    copy: CopyRow
+    body: Body
+
+
+class Copies(_Part):
+    """Some of the copied records of a group."""
+
+    group: Id
+    rows: list[CopiedRow]
+
+
 Part = (
     Described
     | Configured
@@ -215,6 +260,10 @@ Part = (
     | Watermark
     | Last
     | Subscriptions
+    | Groups
+    | Members
+    | Retries
+    | Copies
 )
 
 
@@ -244,7 +293,7 @@ def decode(chunk: Buffer) -> Part:
     except UNREADABLE as error:
         raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
     rows: Sequence[Any] = part.batches if isinstance(part, Batches) else getattr(part, "pieces", ())
-    rows = part.rows if isinstance(part, DelayedRows) else rows
+    rows = part.rows if isinstance(part, DelayedRows | Copies) else rows
     if len(chunk) - sum(len(row.body or b"") for row in rows) > LINE_BYTES_MAX:
         raise DecodeError(f"a chunk has more than {LINE_BYTES_MAX} bytes without its bodies")
     return part
@@ -265,8 +314,10 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
 
 def needs(topic: Topic, publishers: Sequence[str]) -> int:
     """Return the form of chunks that the receiver of a topic must read; `publishers` are names, by number."""
+    if topic.groups:
+        return READS
     plain = topic.settings == DEFAULTS and not (topic.compacted or topic.delayed or topic.purged)
-    return 1 if plain and not any(publishers[number].startswith(DELAY) for number in topic.last) else READS
+    return 1 if plain and not any(publishers[number].startswith(DELAY) for number in topic.last) else NOTED
 
 
 def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int) -> Iterator[Part]:
@@ -276,9 +327,9 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     if said.settings != DEFAULTS:
         yield Configured(said.settings)
     shown = said.removal == NOTHING or (said.removal == LET_GO and any(log.low > 1 for log in said.logs.values()))
-    if (not shown or said.compacted) and form >= READS:  # An earlier release merges without the note.
+    if (not shown or said.compacted) and form >= NOTED:  # An earlier release merges without the note.
         yield Removed(said.removal, said.compacted)
-    if said.order and form >= READS:
+    if said.order and form >= NOTED:
         yield Ordered(said.order)
     if said.purged:
         yield Purged(said.purged)
@@ -293,6 +344,7 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: i
     for some in _pieces(said.last):
         yield Last(some)
     yield from _subscriptions(said.subscriptions.items())
+    yield from _groups(topic, reader)
 
 
 def _pieces(counters: dict[str, int]) -> Iterator[dict[str, int]]:
@@ -312,6 +364,41 @@ def _subscriptions(subscriptions: Iterable[tuple[str, stored.Subscription]]) -> 
             rows, items = {}, 0
     if rows:
         yield Subscriptions(rows)
+
+
+def _groups(topic: Topic, reader: BatchReader) -> Iterator[Part]:
+    if topic.groups:
+        yield Groups({name: group.row for name, group in topic.groups.items()})
+    for name, group in topic.groups.items():
+        members = [(*key, member.row()) for key, member in group.members.items()]
+        for some in _some(members, lambda member: 1 + len(member[2].held)):
+            yield Members(name, some)
+        for rows in _some(group.facts.rows(), lambda row: 1):
+            yield Retries(name, rows)
+        copies: list[CopiedRow] = []
+        size = 0
+        for row in group.copies.values():
+            copies.append(CopiedRow(row, reader.copied(topic.number, name, row.log, row.offset) or b""))
+            size += row.size
+            if size >= CHUNK_BYTES or len(copies) >= CHUNK_BATCHES:
+                yield Copies(name, copies)
+                copies, size = [], 0
+        if copies:
+            yield Copies(name, copies)
+
+
+def _some(rows: list[_Item], weight: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    """Yield rows in pieces of a few thousand items."""
+    out: list[_Item] = []
+    items = 0
+    for row in rows:
+        out.append(row)
+        items += weight(row)
+        if items >= CHUNK_ITEMS:
+            yield out
+            out, items = [], 0
+    if out:
+        yield out
 
 
 def _batches(log: Log, reader: BatchReader, publishers: Sequence[str]) -> Iterator[Batches]:
@@ -362,6 +449,13 @@ def _delayed(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> It
 # Reading
 
 
+Piece = Batches | Staged | DelayedRows | Copies
+"""A part with bodies, which the store keeps as they arrive."""
+
+COPIES_MAX: Final = 20_000
+"""Most copied records of a group; more than any release makes."""
+
+
 @dataclass(slots=True)
 class Moving(Description):
     """The part of a topic that has arrived so far. Its logs have numbers of the receiving store.
@@ -373,7 +467,7 @@ class Moving(Description):
     size: int = 0
 
 
-def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | Staged | DelayedRows | None:
+def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | None:
     """Process one chunk.
 
     Args:
@@ -381,7 +475,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
         number: returns a new log number of this store.
 
     Returns:
-        The batches, the staged rows or the delayed puts in the chunk; None if it has none of them.
+        The batches, the staged rows, the delayed puts or the copied records in the chunk; None if it has none of them.
 
     Raises:
         DecodeError: the chunk cannot follow the earlier ones.
@@ -393,6 +487,10 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             return part
         case Staged() | DelayedRows():
             return part
+        case Groups() | Members() | Retries() | Copies():
+            _read_group(part, moving)
+            if isinstance(part, Copies):
+                return part
         case Described():
             _read_description(part, moving, number)
         case Configured():
@@ -415,6 +513,28 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
                 moving.subscriptions[name] = stored.subscription_of(name, found)
     moving.size += len(chunk)
     return None
+
+
+def _read_group(part: Groups | Members | Retries | Copies, moving: Moving) -> None:
+    if isinstance(part, Groups):
+        moving.groups = {name: Group(name, row) for name, row in part.rows.items()}
+        return
+    group = moving.groups.get(part.group)
+    if group is None:
+        raise DecodeError("rows belong to a group that no chunk has described")
+    if isinstance(part, Members):
+        for client, store, member in part.rows:
+            if any(held.part not in group.parts or held.low >= held.high for held in member.held):
+                raise DecodeError("a member holds what its group does not have")
+            group.members[client, store] = member_of(member)
+    elif isinstance(part, Retries):
+        group.facts = Facts([*group.facts.rows(), *part.rows])
+    elif len(group.copies) + len(part.rows) > COPIES_MAX:
+        raise DecodeError("a group has too many copied records")
+    else:
+        for row in part.rows:
+            group.keep_copy(row.copy)
+    group.index_holders()
 
 
 def _read_description(part: Described, moving: Moving, number: Callable[[], int]) -> None:

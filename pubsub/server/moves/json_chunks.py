@@ -55,6 +55,14 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"order": part.order}
         case "Purged":  # As above.
             return {"purged": to_builtins(part.purged)}
+        case "Groups":  # As above.
+            return {"groups": to_builtins(part.rows)}
+        case "Members":
+            return {"group": part.group, "members": to_builtins(part.rows)}
+        case "Retries":
+            return {"group": part.group, "retries": to_builtins(part.rows)}
+        case "Copies":
+            return {"group": part.group, "copies": to_builtins(_with_sizes(part.rows, bodies))}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -116,6 +124,14 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Ordered", order]
         case {"purged": places}:
             part = ["Purged", places]
+        case {"groups": rows}:
+            part = ["Groups", rows]
+        case {"group": group, "members": rows}:
+            part = ["Members", group, rows]
+        case {"group": group, "retries": rows}:
+            part = ["Retries", group, rows]
+        case {"group": group, "copies": rows}:
+            part = ["Copies", group, taken(rows)]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

@@ -18,7 +18,7 @@ from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.protocol.transfers import Merge, Transfer
-from pubsub.server.moves.chunks import Batches, DelayedRows, Staged, chunks, needs
+from pubsub.server.moves.chunks import Copies, DelayedRows, Piece, Staged, chunks, needs
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -81,6 +81,7 @@ class Moves:
             merge=self._merge,
             unstage=staging.discard,
             unshelve=delays.discard,
+            uncopy=lambda shelf: state.uncommitted.rows.append(c.CopiesDropped(shelf)),
             keep=state.uncommitted.keep_item,
         )
         self._tokens: dict[str, tuple[str, int]] = {}
@@ -248,8 +249,13 @@ class Moves:
 
     # The receiving side
 
-    def _store(self, incoming: Incoming, piece: Batches | Staged | DelayedRows, now: float) -> None:
+    def _store(self, incoming: Incoming, piece: Piece, now: float) -> None:
         state = self._state
+        if isinstance(piece, Copies):
+            incoming.copies = incoming.copies or state.new_shelf()
+            rows = (c.CopyKept(incoming.copies, piece.group, one.copy, one.body) for one in piece.rows)
+            state.uncommitted.rows.extend(rows)
+            return
         if isinstance(piece, DelayedRows):
             self._delays.arrived(incoming.delayed, piece.rows)
             return
@@ -297,13 +303,23 @@ class Moves:
             rows += [c.LogEnded(number)] if merged in other.ended else []
         self._staging.merge(topic, incoming.stages.values())
         self._delays.merge(topic, incoming.delayed, last, its_last, now)
+        self._merge_copies(topic, other, incoming.copies)
         self._contested.merged(topic, other.contested.items())
         self._retention.forget(name)
         self._retention.look_at(name)
         for subscriber in other.subscriptions:
             state.long_polls.end_outdated(name, subscriber, topic.subscriptions[subscriber])
+        state.long_polls.also_merged(name)
         state.long_polls.appended(name)
         state.counters["topics_merged"] += 1
+
+    def _merge_copies(self, topic: Topic, other: Topic, shelf: int) -> None:
+        """Give the topic the copied records of the groups that it took over, and drop the others."""
+        if shelf:
+            taken = [name for name, group in other.groups.items() if topic.groups.get(name) is group]
+            rows = self._state.uncommitted.rows
+            rows += [c.CopiesMerged(shelf, topic.number, name) for name in taken]
+            rows.append(c.CopiesDropped(shelf))
 
     def _arrived(self, incoming: Incoming) -> Topic:
         """Return the received topic with this store's numbers of publishers and copies of `last`."""

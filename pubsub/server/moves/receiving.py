@@ -18,7 +18,7 @@ from pubsub.base.limits import DELAYED_ROWS_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.transfers import Transfer
-from pubsub.server.moves.chunks import READS, Batches, DelayedRows, Moving, Staged, read
+from pubsub.server.moves.chunks import READS, DelayedRows, Moving, Piece, Staged, read
 from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX
@@ -43,6 +43,7 @@ class Incoming:
         pieces: number of stage fragments that have arrived.
         stages: the stages that have arrived so far, with this store's numbers.
         delayed: the delayed puts that have arrived so far, on a shelf of this store.
+        copies: the number under which copied records of groups were stored; 0: none has arrived.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class Incoming:
     pieces: int = 0
     stages: dict[StageKey, Stage] = field(default_factory=dict)
     delayed: Delayed = field(default_factory=Delayed)
+    copies: int = 0
 
 
 Key = tuple[str, str]
@@ -74,6 +76,7 @@ class Receiving:
         discard: deletes the stored batches of these log numbers.
         unstage: deletes the stored rows of these stages.
         unshelve: deletes the delayed puts of these shelves.
+        uncopy: deletes the copied records that were stored under a number.
         merge: merges a topic that has arrived completely.
         keep: called with a transfer that is about to be forgotten, which is restored if the loop is undone.
     """
@@ -83,16 +86,17 @@ class Receiving:
         sender: str,
         *,
         number: Callable[[], int],
-        store: Callable[[Incoming, Batches | Staged | DelayedRows, float], None],
+        store: Callable[[Incoming, Piece, float], None],
         discard: Callable[[list[int]], None],
         merge: Callable[[Incoming, float], None],
         unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
         unshelve: Callable[[Iterable[int]], None] = lambda _: None,
+        uncopy: Callable[[int], None] = lambda _: None,
         keep: Callable[[dict[Key, Incoming], Key], None] = lambda items, key: None,
     ) -> None:
         self._sender = sender
         self._number, self._store, self._discard, self._merge = number, store, discard, merge
-        self._unstage, self._unshelve, self._keep = unstage, unshelve, keep
+        self._unstage, self._unshelve, self._uncopy, self._keep = unstage, unshelve, uncopy, keep
         self.incoming: dict[Key, Incoming] = {}
 
     def offered(self, message: Transfer, now: float) -> Reply:
@@ -196,6 +200,8 @@ class Receiving:
             self._discard([log.number for log in incoming.moving.logs.values()])
             self._unstage(incoming.stages.values())
             self._unshelve(incoming.delayed.shelves)
+            if incoming.copies:
+                self._uncopy(incoming.copies)
 
     def _step(self, message: Transfer, step: str, chunk: int = 0) -> Transfer:
         return Transfer(self._sender, message.topic, step, message.transfer, chunk)

@@ -37,7 +37,7 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.consumers import Readers
 from pubsub.server.topic.cursor import Cursor
-from pubsub.server.topic.group import Group, Key, order_of
+from pubsub.server.topic.group import Group, Key, Member, order_of
 from pubsub.server.topic.group_rows import GroupEmptied, GroupRow
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -361,6 +361,9 @@ class Groups:
             if self._given_bytes >= GIVEN_BYTES_MAX:
                 activity.look = True
                 return
+            if not self._is_last(group, key, poll):
+                del activity.polls[key]
+                continue
             reason = ""
             if poll.work.records_max:
                 share = self._memory.share(desk, hungry)
@@ -378,6 +381,15 @@ class Groups:
             if poll.changed or poll.expires <= now or (room is not None and room.given):
                 del activity.polls[key]
                 self._answer(poll, topic, group, now, reason)
+
+    @staticmethod
+    def _is_last(group: Group, key: Key, poll: Poll) -> bool:
+        """Return True if a WORK that waits is the last one of its member (GR5).
+
+        A merge, or an undone loop, may have brought another state of the group.
+        """
+        member = group.members.setdefault(key, Member(poll.work.number, poll.work.epoch))
+        return member.number == poll.work.number
 
     def _answer(self, poll: Poll, topic: Topic, group: Group, now: float, reason: str = "") -> None:
         desk, key = self._memory.desk(topic, group, now), (poll.work.sender, poll.work.store)

@@ -56,6 +56,8 @@ class LongPolls:
         """Topics that are due at a time (monotonic seconds)."""
         self.also_appended: Callable[[str], None] = lambda topic: None
         """Called with each topic that has something new."""
+        self.also_merged: Callable[[str], None] = lambda topic: None
+        """Called with each topic that was merged."""
         self.also_ended: Callable[[str, Outcome], None] = lambda topic, outcome: None
         """Called with each topic of which all polls end."""
 

@@ -70,6 +70,13 @@ def _rows(db: apsw.Connection, statement: str, *bind: int | str) -> list[Any]:
     return db.execute(statement, bind).fetchall()
 
 
+def orphans(db: apsw.Connection) -> list[int]:
+    """Return the numbers of copies without a topic, which a transfer has left."""
+    owned = "select id from topic union select id from quarantined_topic"
+    rows: list[Any] = db.execute(f"select distinct topic from group_copy where topic not in ({owned})").fetchall()  # noqa: S608
+    return [number for (number,) in rows]
+
+
 def body_of(db: apsw.Connection, topic: int, group: str, log: str, offset: int) -> bytes | None:
     """Return the batch with a copied record; None if it is not in the store."""
     found = db.execute(f"select body from group_copy where {_COPY}", (topic, group, log, offset)).fetchall()  # noqa: S608
@@ -120,5 +127,9 @@ APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
         f"delete from group_copy where {_COPY}",  # noqa: S608 - our own words
         (x.topic, x.group, x.log, x.offset),
     ),
+    c.CopiesMerged: lambda db, x: db.execute(
+        "update group_copy set topic = ? where topic = ? and name = ?", (x.topic, x.shelf, x.group)
+    ),
+    c.CopiesDropped: lambda db, x: db.execute("delete from group_copy where topic = ?", (x.shelf,)),
     c.GroupEmptied: lambda db, x: drop(db, x.topic, x.group),
 }

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from pubsub.server.topic.change import Buffer, RecordedChange
 from pubsub.server.topic.compacted import Parts
+from pubsub.server.topic.group_rows import CopiesDropped as CopiesDropped  # noqa: PLC0414 - handed on
+from pubsub.server.topic.group_rows import CopiesMerged as CopiesMerged  # noqa: PLC0414 - handed on
 from pubsub.server.topic.group_rows import CopyChanged as CopyChanged  # noqa: PLC0414 - handed on
 from pubsub.server.topic.group_rows import CopyGone as CopyGone  # noqa: PLC0414 - handed on
 from pubsub.server.topic.group_rows import CopyKept as CopyKept  # noqa: PLC0414 - handed on
@@ -368,6 +370,8 @@ Change = (
     | CopyKept
     | CopyChanged
     | CopyGone
+    | CopiesMerged
+    | CopiesDropped
     | GroupEmptied
     | ChangeCounted
 )

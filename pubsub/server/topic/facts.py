@@ -131,6 +131,11 @@ class Facts:
                 if fact.due > stamp:
                     yield part, log, low, high, fact.due
 
+    def touch(self) -> None:
+        """Note all rows as changed, because another store is to write them."""
+        self.version += 1
+        self._changed |= {(part, log, low): None for (part, log), some in self._pieces.items() for low, _, _ in some}
+
     def rows(self) -> list[RetryRow]:
         """Return all rows."""
         return [

@@ -133,8 +133,12 @@ class Group:
     def __post_init__(self) -> None:
         for row in self.copies.values():
             self._count(row, 1)
-        for key, member in self.members.items():
-            self.holders |= {part: key for part, _ in member.held}
+        self.index_holders()
+
+    def index_holders(self) -> None:
+        """Note which member holds claims of each part."""
+        if self.keyed:
+            self.holders = {part: key for key, member in self.members.items() for part, _ in member.held}
 
     @property
     def keyed(self) -> bool:
@@ -242,6 +246,12 @@ class Group:
             self._count(row, -1)
         return row
 
+    def touch(self) -> None:
+        """Note all of the group as changed, because another store is to write it; its copies are written apart."""
+        self.changed = True
+        self.dirty |= dict.fromkeys(self.members)
+        self.facts.touch()
+
     # Retention
 
     def floors(self) -> Iterator[tuple[str, int]]:
@@ -257,6 +267,13 @@ class Group:
                     rest.discard(low, high)
                 if rest:
                     yield lane[1], next(iter(rest))[0]
+
+    def segments(self, log: str, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Yield [low, high) in pieces that lie together in the order of the group."""
+        cuts = {span.low for span in self.row.order if span.log == log and low < span.low < high}
+        for cut in (*sorted(cuts), high):
+            yield low, cut
+            low = cut
 
     def place(self, log: str, offset: int) -> tuple[int, int]:
         """Return a number pair that orders positions as they are handed out."""

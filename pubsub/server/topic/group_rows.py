@@ -182,6 +182,24 @@ class CopyGone(RecordedChange):
     offset: Number
 
 
+class CopiesMerged(RecordedChange):
+    """Copies that arrived with a transfer belong to a topic now.
+
+    Attributes:
+        shelf: the number under which they were stored.
+    """
+
+    shelf: Number
+    topic: Number
+    group: Name
+
+
+class CopiesDropped(RecordedChange):
+    """Copies that arrived with a transfer belong to no topic."""
+
+    shelf: Number
+
+
 class GroupEmptied(RecordedChange):
     """All members, retries and copies of a group are gone."""
 

@@ -33,7 +33,9 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from pubsub.server.topic.consumers import Consumer, Readers, Session
+from pubsub.server.topic.consumers import Consumer, Readers, Session, group_of
+from pubsub.server.topic.group import order_of
+from pubsub.server.topic.group_rows import GroupEmptied, GroupRow
 from pubsub.server.topic.removal import LET_GO, NOTHING
 from pubsub.server.topic.removal import merged as merged_removals
 from pubsub.server.topic.settings import merged
@@ -112,8 +114,11 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     own = cut(topic.history, topic.open.id, end)
     foreign = _without(cut(other.history, other.open.id, other.open.end), known)
     tail, before = Span(topic.open.id, end), dict(topic.subscriptions)
+    its_groups = _newer_groups(topic, other, behind=bool(behind))
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
+        if group := group_of(name):
+            mine, its = (None, its or _ended(mine)) if group in its_groups else (mine or _ended(its), None)
         if mine is not None and (its is None or _is_newer(mine, its, bool(behind))):
             subscription = mine
             rest = cut(mine.cursor.backlog, topic.open.id, end)
@@ -127,6 +132,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         subscription.consumer = _consumer(subscription, mine, its)
         subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
+    _merge_groups(topic, other, its_groups, (own, foreign, tail), known - topic.logs.keys())
     # A restored copy's counters go beyond its records, so the watermarks must restrict its own history. The same holds
     # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
     left, right, counters = (foreign, own, theirs) if second else (own, foreign, ours)
@@ -135,6 +141,62 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
+
+
+def _newer_groups(topic: Topic, other: Topic, *, behind: bool) -> frozenset[str]:
+    """Return the groups of which the merge keeps the other side's: those with the higher number (GR12 and GR13).
+
+    Two tries of one request may have made a group at both sides. Members have worked at one of them at most.
+    """
+
+    def is_its(mine: GroupRow | None, its: GroupRow) -> bool:
+        if mine is None:
+            return True
+        if mine.number != its.number or behind:
+            return its.number >= mine.number
+        return its.used and not mine.used
+
+    rows = {name: group.row for name, group in topic.groups.items()}
+    return frozenset(name for name, group in other.groups.items() if is_its(rows.get(name), group.row))
+
+
+def _ended(part: Subscription | None) -> Subscription:
+    """Return what waits of a part that the chosen side's group does not have: nothing."""
+    assert part is not None
+    part.on, part.cursor.backlog = False, ()
+    return part
+
+
+def _merge_groups(
+    topic: Topic,
+    other: Topic,
+    theirs: frozenset[str],
+    spans: tuple[tuple[Span, ...], tuple[Span, ...], Span],
+    gone: Iterable[str],
+) -> None:
+    """Take over the groups of the other side that the merge keeps, with claims, retries and copies (GR13, GR14).
+
+    Args:
+        theirs: these groups.
+        spans: our own closed history, the other one, and the span of all later records.
+        gone: logs that were used up here.
+    """
+    own, foreign, tail = spans
+    for name in sorted(topic.groups.keys() | theirs):
+        if name in theirs:
+            group = other.groups[name]
+            if name in topic.groups:
+                topic.dirty.row(topic.name, GroupEmptied(topic.number, name))
+            order = _without(cut(group.row.order, other.open.id, other.open.end), gone)
+            order += _without(own, {span.log for span in order})
+            topic.groups[name] = group
+            group.touch()
+        else:
+            group = topic.groups[name]
+            order = cut(group.row.order, topic.open.id, tail.low) + foreign
+        if group.row.on:
+            group.set(order=(*order_of(order), tail))
+        topic.dirty.group(topic.name, name)
 
 
 def _order(topic: Topic, other: Topic, *, second: bool) -> str:
