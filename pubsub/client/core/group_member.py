@@ -342,12 +342,13 @@ class GroupMember:
         Args:
             place: a record with a counted attempt that is over.
         """
-        changes = self.cleanup()
+        changes = self.cleanup() if self._stale_lanes else []
         for log, low, high, part in ranges:
             first, last, replaced = self._rows.joined((log, part), low, high)
             changes.append(GroupDone(self.member, log, -1 if part is None else part, first, last, replaced))
-        told = [*self._told, place] if place is not None else self._told
-        return [*changes, *([GroupAttemptsTold(self.member, tuple(told))] if told else [])]
+        if place is not None or self._told:
+            changes.append(GroupAttemptsTold(self.member, (*self._told, *(() if place is None else (place,)))))
+        return changes
 
     def cleanup(self) -> list[Change]:
         """Return the changes that drop what the service knows; `cleaned` follows the commit."""
@@ -366,7 +367,8 @@ class GroupMember:
 
     def row_done(self, ranges: Iterable[Range], place: Position | None = None) -> None:
         """Accept the commit of `done_changes` in the state of the disk."""
-        self.cleaned()
+        if self._stale_lanes or self._told:
+            self.cleaned()
         self._rows.update(ranges)
         if place is not None:
             self.begun.pop(place, None)
@@ -391,7 +393,8 @@ class GroupMember:
         """Accept the commit of a claimed record's effect."""
         self.row_done((Range(hand.log, hand.low, hand.high, hand.part),), (hand.log, hand.offset))
         self.holdings.finish(hand)
-        self.look()
+        if not self.ready:  # The end of a record makes nothing less ready.
+            self.look()
 
     def failed(self, hand: Hand, ended: Ended) -> None:
         """Give a record back after an attempt without an effect, and tell its outcome."""
@@ -448,14 +451,15 @@ class GroupMember:
 
     def _want(self, now: float) -> int:
         """Return how many more records to ask for."""
-        calls = [call for call in self.calls if now < call.until]
-        if self.stopped or not calls or now < self._poll_at:
+        left, workers, gets = 0, 0, False  # In one loop: this is a part of the cost of each record.
+        for call in self.calls:
+            if now < call.until:
+                left, workers, gets = left + call.left, workers + call.workers, gets or call.gets
+        if not workers or now < self._poll_at or self.stopped:
             return 0
         queued, held = self.holdings.queue.records, len(self.holdings.hands)
-        left = sum(call.left for call in calls)
-        workers = sum(call.workers for call in calls)
         room = CLAIMED_RECORDS_MAX - queued - held
-        if any(call.gets for call in calls):
+        if gets:
             want = max(left, self.pace.ahead(1)) - queued if queued < left else 0
         elif self.pace.fast:
             ahead = min(self.pace.ahead(workers), max(0, left))
@@ -487,9 +491,10 @@ class GroupMember:
 
     def _claims(self) -> bool:
         """Return True if something is to be claimed."""
-        if any(hand.state == ASKING for hand in self.holdings.hands.values()):
-            return True
-        return self._claims_queue and self.holdings.queue.offered > 0
+        for hand in self.holdings.hands.values():
+            if hand.state == ASKING:
+                return True
+        return self.holdings.queue.offered > 0 and self._claims_queue
 
     @property
     def _claims_queue(self) -> bool:
@@ -627,7 +632,9 @@ class GroupMember:
             return float("inf")
         if not self.calls:
             return max(self._idle_at, self.answered_at) + IDLE_SECONDS
-        workers = sum(call.workers for call in self.calls)
+        workers = 0
+        for call in self.calls:
+            workers += call.workers
         busy = len(self.holdings.hands) >= workers
         return max(self._began_at, self.answered_at) + BUSY_SECONDS if busy else float("inf")
 
