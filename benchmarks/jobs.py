@@ -4,8 +4,9 @@
 
 One worker of two gets a job and is killed with SIGKILL in it. When does the other worker get the job, and does anything
 tell it that the job may have been done before? A second job takes longer than the peer's time-out, and its worker
-lives: is the job begun twice? TIMEOUT_SECONDS is the time-out that a user chooses: Redis:
-`min-idle-time` of XAUTOCLAIM; NATS: `ack_wait`; RabbitMQ: `consumer_timeout`. RabbitMQ looks at it once a minute by default, and once a second here.
+lives: is the job begun twice? TIMEOUT_SECONDS is the time-out that a user chooses. It is `min-idle-time` of XAUTOCLAIM
+for Redis, `ack_wait` for NATS, and `consumer_timeout` for RabbitMQ, which looks at it once a second here, and once a
+minute by default.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def redis_worker(say: Say, where: str, directory: str) -> None:
             found = reply[0][1] if reply else []
         for entry, fields in found:
             pending = redis.xpending_range(QUEUE, "g", entry, entry, 1)[0]
-            _job(say, fields[1].decode(), f"times_delivered={pending['times_delivered']}, if the worker asks XPENDING")
+            body = fields[b"b"] if isinstance(fields, dict) else fields[1]
+            _job(say, body.decode(), f"times_delivered={pending['times_delivered']}, if the worker asks XPENDING")
             redis.xack(QUEUE, "g", entry)
 
 

@@ -35,13 +35,12 @@ def measure(directory: Path, scale: float, reps: int) -> Facts:
     facts: Facts = {"load": _load(), "peers": {}}
     sizes = {"process": _thousands(RECORDS, scale), "take": _thousands(TAKEN, scale)}
     with Stage(directory / "groups") as stage:
-        facts |= {way: fast(stage, way, records, reps) for way, records in sizes.items()}
+        facts |= fast(stage, sizes, reps)
     for name in PEERS:
-        lacks = peers.missing(name)
-        facts["peers"][name] = lacks or {
-            way: peer(name, directory, way, _thousands(records / (10 if name == "nats" else 1), 1.0))
-            for way, records in sizes.items()
-        }
+        fewer = {way: records // 10 if name == "nats" else records for way, records in sizes.items()}
+        facts["peers"][name] = peers.missing(name) or peer(
+            name, directory, {way: max(1_000, records // 1_000 * 1_000) for way, records in fewer.items()}
+        )
     with Stage(directory / "slow") as stage:
         facts["slow"] = slow(stage, 2.0 * scale)
     with Stage(directory / "kills") as stage:

@@ -28,26 +28,31 @@ _US: Final = 1e6
 Figures = dict[str, float]
 
 
-def fast(stage: Stage, way: str, records: int, reps: int, seed: int = 1) -> list[Figures]:
-    """Take records by a single subscriber and by each group, in turns; a row for each repetition and taker."""
-    rng, out = random.Random(seed), []
+def fast(stage: Stage, sizes: dict[str, int], reps: int, seed: int = 1) -> dict[str, list[Figures]]:
+    """Take records by a single subscriber and by each group, in turns; by way, a row for each repetition and taker.
+
+    Args:
+        sizes: records by way.
+    """
+    rng, out = random.Random(seed), {way: list[Figures]() for way in sizes}
     with ExitStack() as stack:
-        crew = _crew(stack, f"{_OURS}:member", max(MEMBERS), stage, way)
-        single = _crew(stack, f"{_OURS}:member", 1, stage, f"{way}-single")[0]
+        crew = _crew(stack, f"{_OURS}:member", 1 + max(MEMBERS), stage, "member")
+        single, crew = crew[0], crew[1:]
         for rep in range(reps):
-            topic = f"{way}{rep}"
-            _join(single, topic, None)
-            for size in MEMBERS:
-                for taker in crew[:size]:
-                    _join(taker, topic, f"g{size}")
-            _fill(stage, topic, records)
-            turns: list[tuple[int, str | None, list[Taker]]] = [(0, None, [single])]
-            turns += [(size, f"g{size}", crew[:size]) for size in MEMBERS]
-            rng.shuffle(turns)
-            for size, group, takers in turns:
-                spent = _spent(stage)
-                figures = _run(takers, way, topic, group, records)
-                out.append({"rep": rep, "members": size, **figures, **_between(spent, _spent(stage), records)})
+            for way, records in sizes.items():
+                topic = f"{way}{rep}"
+                _join(single, topic, None)
+                for size in MEMBERS:
+                    for taker in crew[:size]:
+                        _join(taker, topic, f"g{size}")
+                _fill(stage, topic, records)
+                turns: list[tuple[int, str | None, list[Taker]]] = [(0, None, [single])]
+                turns += [(size, f"g{size}", crew[:size]) for size in MEMBERS]
+                rng.shuffle(turns)
+                for size, group, takers in turns:
+                    spent = _spent(stage)
+                    row = {"rep": float(rep), "members": float(size), **_run(takers, way, topic, group, records)}
+                    out[way].append(row | _between(spent, _spent(stage), records))
     return out
 
 
@@ -69,27 +74,27 @@ def slow(stage: Stage, secs: float) -> list[Figures]:
     return out
 
 
-def peer(name: str, directory: Path, way: str, records: int) -> list[Figures]:
-    """The same through a peer; a row for each number of consumers."""
-    out = []
+def peer(name: str, directory: Path, sizes: dict[str, int]) -> dict[str, list[Figures]]:
+    """The same through a peer; by way, a row for each number of consumers."""
+    out: dict[str, list[Figures]] = {}
     with ExitStack() as stack:
         server: Any = stack.enter_context(peers.running(name, directory / name))
         where = server.address if name == "redis" else server.url
-        crew = [
-            stack.enter_context(Taker(f"{_PEERS}:{name}_member", where, str(directory / f"{name}-{way}{number}")))
-            for number in range(max(MEMBERS))
-        ]
+        places = [str(directory / f"{name}-{number}") for number in range(max(MEMBERS))]
+        crew = [stack.enter_context(Taker(f"{_PEERS}:{name}_member", where, place)) for place in places]
         for taker in crew:
             taker.said()
-        topic, groups = way, [f"g{size}" for size in MEMBERS]
-        if name == "redis":
-            for group in groups:
-                peers.connect(where).xgroup_create(topic, group, mkstream=True)
-            peers.fill_redis(server, topic, records, BODY)
-        else:
-            peers.fill_nats(server, topic, groups, records, BODY)
-        for size in MEMBERS:
-            out.append({"members": size, **_run(crew[:size], way, topic, f"g{size}", records)})
+        groups = [f"g{size}" for size in MEMBERS]
+        for way, records in sizes.items():
+            if name == "redis":
+                for group in groups:
+                    peers.connect(where).xgroup_create(way, group, mkstream=True)
+                peers.fill_redis(server, way, records, BODY)
+            else:
+                peers.fill_nats(server, way, groups, records, BODY)
+            out[way] = [
+                {"members": float(size), **_run(crew[:size], way, way, f"g{size}", records)} for size in MEMBERS
+            ]
     return out
 
 
