@@ -140,7 +140,7 @@ class GroupValues(NamedTuple):
         mode: SHARED or KEYED.
         parts: of a keyed group; 0: it is shared.
         on_lost: WAIT or REDELIVER.
-        lost_ms: silence after which REDELIVER gives up what a member has claimed (milliseconds).
+        lost_ms: silence after which REDELIVER gives up the claims of a member (milliseconds).
         attempts: after so many a record becomes a dead letter.
         suspended: True if an operator must resume the group.
         made: time at which it was made (microseconds since 1970).

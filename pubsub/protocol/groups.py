@@ -22,9 +22,9 @@ Said = Annotated[Say, Body("a member's words", join_say, split_say)]
 @message("WORK", positional=2)
 @dataclass(slots=True)
 class Work:
-    """A member of a group says all about its work: what is done, what it goes on with, and how much more it wants.
+    """A member of a group says all about its work: finished ranges, kept ones, and how much more it wants.
 
-    What it holds and does not name goes back. The STATUS has all that it holds then, and the records that it did not
+    Claims that it does not name go back. The STATUS has all its claims and offers then, and the records that it did not
     name."""
 
     sender: Id
@@ -97,7 +97,7 @@ class Group:
     lost_disk: Annotated[Flag, "lostdisk"] = 0
     """With `release`, 1: the member's state directory is lost, and the member is forgotten."""
     skip: Flag = 0
-    """With `resume`, 1: pass over all that waits. 0: hand it out, marked as doubtful."""
+    """With `resume`, 1: pass over all waiting records. 0: hand it out, marked as doubtful."""
     force: Flag = 0
     """1: also while the member sends messages, or while a member has claims that nobody knows the end of."""
     mode: Mode = ""

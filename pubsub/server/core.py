@@ -45,7 +45,7 @@ from pubsub.protocol.messages import (
     Subscribe,
     Unsubscribe,
 )
-from pubsub.protocol.names import is_hex, parse_endpoint
+from pubsub.protocol.names import is_hex
 from pubsub.protocol.sinks import Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
@@ -72,7 +72,7 @@ from pubsub.server.requests.replays import Replays
 from pubsub.server.requests.report import Reports
 from pubsub.server.requests.sinks import Sinks
 from pubsub.server.requests.subscriptions import Subscriptions
-from pubsub.server.state.replies import LISTENER, Origin, Outgoing
+from pubsub.server.state.replies import LISTENER, Origin, Outgoing, is_its_own
 from pubsub.server.state.state import Request, State, announced
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
@@ -210,10 +210,8 @@ class ServerCore:
         elif isinstance(request, Work | Describe | Group):
             self.groups.keep(origin, request, sole_owner)
         elif isinstance(request, Subscribe | Unsubscribe):
-            if request.group and isinstance(request, Subscribe):
+            if request.group:
                 self.groups.subscribe(origin, request, now, sole_owner)
-            elif request.group and isinstance(request, Unsubscribe):
-                self.groups.keep(origin, request)
             elif request.name:
                 self.subscriptions.subscribe_named(origin, request, now, sole_owner)
             else:
@@ -247,7 +245,7 @@ class ServerCore:
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
         """Process a message that came to this server's own address, or over a link to another server."""
-        if not _is_its_own(origin, message.sender if isinstance(message, Transfer | Status) else None):
+        if not is_its_own(origin, message.sender if isinstance(message, Transfer | Status) else None):
             self.state.counters["servers_under_a_wrong_name"] += 1
         elif isinstance(message, Transfer):
             self.moves.transfer(origin, message, now)
@@ -265,7 +263,7 @@ class ServerCore:
             reason: a few words for a person.
         """
         self.proxies.received(origin.link, now)
-        if _is_its_own(origin, None):
+        if is_its_own(origin, None):
             self.state.replies.refuse(origin, reason)
         else:
             self.state.counters["servers_under_a_wrong_name"] += 1
@@ -445,15 +443,3 @@ def _nobody(origin: Origin, message: Message, now: float) -> bool:
 
 def _nothing(term: int) -> None:
     return None
-
-
-def _is_its_own(origin: Origin, sender: str | None) -> bool:
-    """Check that another server speaks for itself: the sender it names has the ID that its key is authorized for.
-
-    Args:
-        sender: the ID that the message names; None if the sender does not matter.
-    """
-    if isinstance(origin.link, str):
-        named = parse_endpoint(origin.link)[0]  # The process at that address has the key of the named server.
-        return not named or sender is None or sender == named
-    return origin.speaker is None or (origin.speaker != "" and sender in {None, origin.speaker})

@@ -7,14 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pubsub.base.limits import HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.base.limits import HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol.deletion_table import Deletion
 from pubsub.protocol.deletions import Delete, Deleted
 from pubsub.protocol.families import Matching, Pattern, Patterns
-from pubsub.protocol.group_bodies import Dead, Later, Range, Say, Tried
-from pubsub.protocol.groups import Describe, Group, Work
 from pubsub.protocol.messages import (
     Configure,
     Get,
@@ -39,18 +37,24 @@ from pubsub.protocol.standby import REPAIR_STEPS, STEPS, Ack, Copy, Entries, Ent
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Owners, Transfer
+from tests.protocol.drawn import (
+    bodies,
+    flags,
+    hexes,
+    history,
+    ids,
+    maybe,
+    names,
+    numbers,
+    positions,
+    topics,
+    views,
+    words,
+)
+from tests.protocol.drawn_groups import GROUPS, group_values
 
-PRINTABLE = "".join(map(chr, range(33, 127)))
-ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s not in {".", ".."})
-topics = st.text(PRINTABLE, min_size=1, max_size=TOPIC_LENGTH_MAX)
-hexes, words = st.from_regex(r"[0-9a-f]{16}", fullmatch=True), st.text(PRINTABLE, max_size=40)
-numbers, flags = st.integers(0, NUMBER_MAX), st.integers(0, 1)
-positions = st.none() | st.tuples(hexes, numbers)
-bodies = st.binary(max_size=200)
 holders = st.lists(ids | st.builds("{}.{}".format, ids, hexes), max_size=3).map(",".join)
 topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
-names, maybe = st.just("") | ids, st.just("") | hexes
-history = {"log": maybe, "avoid": maybe}
 rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
 store_directory = {"stores": rosters, "gone": rosters}
 deletion_rows = st.builds(Deletion, topics, st.integers(1, NUMBER_MAX))
@@ -58,40 +62,9 @@ pattern_rows = st.builds(PatternRow, ids, topics.map(lambda topic: f"{topic[:70]
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "epoch": numbers, **history}
-endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
-
-
-bounds_of_ranges = st.lists(st.integers(1, NUMBER_MAX), min_size=2, max_size=2, unique=True).map(sorted)
-one_range = st.builds(
-    lambda log, bounds, part: Range(log, *bounds, part), hexes, bounds_of_ranges, st.none() | st.integers(0, 4095)
-)
-offsets, attempts = st.integers(1, NUMBER_MAX), st.integers(0, 1000)
-reasons = st.text(PRINTABLE, min_size=1, max_size=300)
-group_ranges = st.lists(one_range, max_size=4).map(tuple)
-says = st.builds(
-    Say,
-    **dict.fromkeys(("done", "keep", "offered", "claim"), group_ranges),
-    tried=st.lists(st.builds(Tried, hexes, offsets, attempts), max_size=3).map(tuple),
-    later=st.lists(st.builds(Later, hexes, offsets, st.integers(0, 7_776_000_000), attempts), max_size=3).map(tuple),
-    dead=st.lists(st.builds(Dead, hexes, offsets, attempts, reasons), max_size=3).map(tuple),
-)
-
-
-@st.composite
-def views(draw):
-    members = sorted(draw(st.lists(hexes, min_size=1, max_size=2, unique=True)))
-    primary, other = draw(st.sampled_from(members)), draw(st.sampled_from(members))
-    in_sync = sorted({primary, other})
-    return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))
 
 
 register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
-group_values = {
-    "parts": st.integers(0, 4096),
-    "on_lost": st.sampled_from(["", "wait", "redeliver"]),
-    "lost_ms": numbers,
-    "attempts": st.integers(0, 1000),
-}
 starts = st.sampled_from(["earliest", "latest", "last:1", "last:10000", 0, 7, (16 * "a", 1)])
 entries = st.builds(EntryId, numbers, numbers)
 ranges = {"sender": ids, "topic": topics, "after": positions, "until": positions, "name": names, "history": maybe}
@@ -161,45 +134,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         **group_values,
     ),
     Unsubscribe: dict(**subscription, name=names, group=flags, force=flags),
-    Work: dict(
-        **subscription,
-        group=ids,
-        subscription=numbers,
-        store=hexes,
-        records_max=numbers,
-        bytes_max=numbers,
-        wait_ms=numbers,
-        claim=flags,
-        cut=flags,
-        leave=flags,
-        say=says,
-    ),
-    Describe: dict(
-        sender=ids,
-        topic=topics,
-        what=st.sampled_from(["groups", "members", "dead"]),
-        name=names,
-        after=words,
-        items_max=numbers,
-        **history,
-    ),
-    Group: dict(
-        sender=ids,
-        topic=topics,
-        action=st.from_regex(r"[a-z]{1,20}", fullmatch=True),
-        name=ids,
-        subscription=numbers,
-        member=names,
-        store=maybe,
-        number=numbers,
-        lost_disk=flags,
-        skip=flags,
-        force=flags,
-        mode=st.sampled_from(["", "shared", "keyed"]),
-        **group_values,
-        **history,
-        places=bodies,
-    ),
+    **GROUPS,
     Pattern: {"sender": ids, "pattern": topics, "number": numbers, "stamp": numbers, "end": flags},
     Delete: {"sender": ids, "topic": topics, "number": numbers},
     Deleted: {"sender": ids, "digest": hexes, "rows": st.lists(deletion_rows, max_size=4).map(tuple)},

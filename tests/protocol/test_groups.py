@@ -36,7 +36,8 @@ from pubsub.protocol.group_bodies import (
     split_places,
     split_say,
 )
-from tests.protocol.test_codec import hexes, numbers, one_range, says
+from tests.protocol.drawn import hexes, numbers
+from tests.protocol.drawn_groups import one_range, says
 
 LOG = "0123456789abcdef"
 holdings = st.lists(

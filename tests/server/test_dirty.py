@@ -75,7 +75,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
 }
 """Everything that changes a topic."""
 
-ASKING = {"follow", "note_all", "reading", "waiting", "floors", "suppose_all_handed_out"}
+ASKING = {"follow", "note_all", "reading", "waiting", "floors"}
 """What only asks, what only notes, and what changes nothing that is stored."""
 
 

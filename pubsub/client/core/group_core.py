@@ -100,7 +100,7 @@ class GroupCore(PatternCore):
 
     def all_members(self) -> list[GroupMember]:
         """Return all memberships."""
-        return [*self.members.values(), *self.former]
+        return [*self.members.values(), *self.former] if self.former else list(self.members.values())
 
     # Calls
 
@@ -323,7 +323,8 @@ class GroupCore(PatternCore):
         if not self.members and not self.former:
             return out
         for member in self.all_members():
-            self._send_ask(member, out, now)
+            if member.ask is not None:
+                self._send_ask(member, member.ask, out, now)
             before = member.sent
             work = member.next_work(now, self.numbers.take, self.numbers.epoch)
             if work is not None:
@@ -333,10 +334,7 @@ class GroupCore(PatternCore):
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
         return out
 
-    def _send_ask(self, member: GroupMember, out: list[Outgoing], now: float) -> None:
-        ask = member.ask
-        if ask is None:
-            return
+    def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:
         if ask.done or now >= ask.until:
             member.ask = None
             if ask.done and member.remaking and ask.failure is not None:
@@ -380,13 +378,13 @@ class GroupCore(PatternCore):
     def deadline(self) -> float | None:
         """Return the next time at which `tick` or `outgoing` has work; None: not before the next call or answer."""
         due = super().deadline()
-        times = [member.deadline() for member in self.all_members()]
-        times += [
-            member.ask.deadline
-            for member in self.all_members()
-            if member.ask is not None and not member.ask.done and member.ask.deadline is not None
-        ]
-        at = min(times, default=float("inf"))
+        if not self.members and not self.former:
+            return due
+        at = float("inf")
+        for member in self.all_members():
+            at, ask = min(at, member.deadline()), member.ask
+            if ask is not None and not ask.done and ask.deadline is not None:
+                at = min(at, ask.deadline)
         return due if at == float("inf") else at if due is None else min(due, at)
 
 

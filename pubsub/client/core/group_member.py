@@ -61,14 +61,15 @@ class GroupMember(GroupWork):
 
     def _want(self, now: float) -> int:
         """Return how many more records to ask for."""
-        calls = [call for call in self.calls if now < call.until]
-        if self.stopped or not calls or now < self._poll_at:
+        left, workers, gets = 0, 0, False  # In one loop: this is a part of the cost of each record.
+        for call in self.calls:
+            if now < call.until:
+                left, workers, gets = left + call.left, workers + call.workers, gets or call.gets
+        if not workers or now < self._poll_at or self.stopped:
             return 0
         queued, held = self.holdings.queue.records, len(self.holdings.hands)
-        left = sum(call.left for call in calls)
-        workers = sum(call.workers for call in calls)
         room = CLAIMED_RECORDS_MAX - queued - held
-        if any(call.gets for call in calls):
+        if gets:
             want = max(left, self.pace.ahead(1)) - queued if queued < left else 0
         elif self.pace.fast:
             ahead = min(self.pace.ahead(workers), max(0, left))
@@ -100,9 +101,10 @@ class GroupMember(GroupWork):
 
     def _claims(self) -> bool:
         """Return True if something is to be claimed."""
-        if any(hand.state == ASKING for hand in self.holdings.hands.values()):
-            return True
-        return self._claims_queue and self.holdings.queue.offered > 0
+        for hand in self.holdings.hands.values():
+            if hand.state == ASKING:
+                return True
+        return self.holdings.queue.offered > 0 and self._claims_queue
 
     @property
     def _claims_queue(self) -> bool:

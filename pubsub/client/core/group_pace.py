@@ -23,10 +23,12 @@ class Pace:
 
     Attributes:
         seconds: mean time for a record; None: none was handled yet.
+        fast: True if a record takes less than AHEAD_SECONDS.
     """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
+        self.fast = False
 
     def took(self, seconds: float) -> None:
         """Take account of one record."""
@@ -34,11 +36,7 @@ class Pace:
             self.seconds = seconds
         else:
             self.seconds += WEIGHT * (seconds - self.seconds)
-
-    @property
-    def fast(self) -> bool:
-        """True if a record takes less than AHEAD_SECONDS."""
-        return self.seconds is not None and self.seconds < AHEAD_SECONDS
+        self.fast = self.seconds < AHEAD_SECONDS
 
     def ahead(self, workers: int) -> int:
         """Return the number of records that so many handlers do in AHEAD_SECONDS; one each at least."""

@@ -301,12 +301,13 @@ class GroupWork:
         Args:
             place: a record with a counted attempt that is over.
         """
-        changes = self.cleanup()
+        changes = self.cleanup() if self._stale_lanes else []
         for log, low, high, part in ranges:
             first, last, replaced = self._rows.joined((log, part), low, high)
             changes.append(GroupDone(self.member, log, -1 if part is None else part, first, last, replaced))
-        told = [*self._told, place] if place is not None else self._told
-        return [*changes, *([GroupAttemptsTold(self.member, tuple(told))] if told else [])]
+        if place is not None or self._told:
+            changes.append(GroupAttemptsTold(self.member, (*self._told, *(() if place is None else (place,)))))
+        return changes
 
     def cleanup(self) -> list[Change]:
         """Return the changes that drop all that the service knows; `cleaned` follows the commit."""
@@ -325,7 +326,8 @@ class GroupWork:
 
     def row_done(self, ranges: Iterable[Range], place: Position | None = None) -> None:
         """Accept the commit of `done_changes` in the state of the disk."""
-        self.cleaned()
+        if self._stale_lanes or self._told:
+            self.cleaned()
         self._rows.update(ranges)
         if place is not None:
             self.begun.pop(place, None)
@@ -350,7 +352,8 @@ class GroupWork:
         """Accept the commit of a claimed record's effect."""
         self.row_done((Range(hand.log, hand.low, hand.high, hand.part),), (hand.log, hand.offset))
         self.holdings.finish(hand)
-        self.look()
+        if not self.ready:  # The end of a record makes nothing less ready.
+            self.look()
 
     def failed(self, hand: Hand, ended: Ended) -> None:
         """Give a record back after an attempt without an effect, and tell its outcome."""

@@ -168,10 +168,10 @@ class GroupServing(GroupProcessing, Replies):
         else:
             self.session.counters["handler_errors"] += 1
         try:
-            self._claim(attempt)
+            self.claim(attempt)
             with self.session.entered():
-                self._check(attempt)
-                with Work(self.session, partial(self._changes, attempt), fsync=False) as transaction:
+                self.check(attempt)
+                with Work(self.session, partial(self.changes, attempt), fsync=False) as transaction:
                     self.put_reply(transaction, request, outcome, calling.error_body(text))
                 self.handled(attempt)
                 self.send_due()

@@ -1,1 +1,1 @@
-"""Consumer groups: what each member may work on, without sockets, files or clocks."""
+"""Consumer groups: the work of each member, without sockets, files or clocks."""

@@ -1,8 +1,8 @@
-"""What a server remembers of a group in memory alone: who was heard, what is offered, and who waits.
+"""The memory of a group at a server: the members that were heard, the offers, and the messages that wait.
 
 All of it may be lost at any moment. An offer binds nothing; only a claim is stored (docs/explanation/groups.md, GR3 and
 GR18). An offer of a shared group is a set of ranges. That of a keyed group is a number of records from the front of a
-part, since what another member gives back comes to the front.
+part, since records that another member gives back come to the front.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Poll:
     """A WORK that waits.
 
     Attributes:
-        named: what it goes on with: its records are not sent again.
+        named: the ranges that it goes on with: their records are not sent again.
         since, expires: monotonic seconds.
         waited: True: it was looked at before. It gets offers and no claims, since its process may have ended (GR27).
         changed: True: something that it named is no longer the member's, so it is answered at once.
@@ -49,7 +49,7 @@ class Poll:
 
 @dataclass(slots=True)
 class Offer:
-    """What is offered to one member.
+    """The offer to one member.
 
     Attributes:
         ranges: of a shared group.
@@ -75,7 +75,7 @@ class Offer:
         return True
 
     def keep(self, named: Ranges) -> None:
-        """Keep only what the member has named, of a shared group."""
+        """Keep only the named ranges, of a shared group."""
         kept: Ranges = {}
         for lane, mine in self.ranges.items():
             both = [piece for low, high in named.get(lane, ()) for piece in common(mine, low, high)]
@@ -95,13 +95,14 @@ class Activity:
     Attributes:
         since: monotonic seconds at which it begins.
         heard: when each member was heard, or got an answer.
-        held_since: when each member began to hold what it holds.
+        held_since: when each member began to hold its claims.
         offers: by member.
         polls: the messages that wait, the longest first.
         owners: of a keyed group, the member to which a part went last.
         ready: of a keyed group, the parts in which something may wait; None: all.
         seen: by log, the offset up to which the parts of the records are in `ready`.
         look: True: the polls are served in this loop.
+        expired: members whose messages have waited for long enough.
         due: monotonic seconds at which a delayed record is due.
         sizes: the mean bytes of records that went to a member.
         counts: events, by name.
@@ -116,6 +117,7 @@ class Activity:
     ready: dict[int, None] | None = None
     seen: dict[str, int] = field(default_factory=dict)
     look: bool = False
+    expired: list[Key] = field(default_factory=list)
     due: float = float("inf")
     sizes: dict[Key, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -138,13 +140,13 @@ class Activity:
             self.ready[part] = None
 
     def took_from(self, key: Key) -> None:
-        """Note that something that a member held, or was offered, is its no longer."""
+        """Note that a claim of a member, or its offer, has ended."""
         poll = self.polls.get(key)
         if poll is not None:
             poll.changed = self.look = True
 
     def end_offers(self, group: Group, lane: Lane, low: int, high: int, but: Key | None = None) -> None:
-        """End what is offered of [low, high), because it is done, claimed or dead, except to one member.
+        """End the offers of [low, high), because it is done, claimed or dead, except to one member.
 
         In a keyed group it ends for the whole part (GR18).
         """
@@ -158,7 +160,7 @@ class Activity:
                     del self.offers[key]
 
     def offered_to_others(self, key: Key) -> Iterator[tuple[Lane, tuple[int, int]]]:
-        """Yield what is offered to other members than this one, of a shared group."""
+        """Yield the offers to other members than this one, of a shared group."""
         for other, offer in self.offers.items():
             if other != key:
                 for lane, mine in offer.ranges.items():
@@ -166,7 +168,7 @@ class Activity:
                         yield lane, piece
 
     def forget(self, key: Key) -> None:
-        """Forget a member whose process has ended."""
+        """Forget a member after the end of its process."""
         self.offers.pop(key, None)
         self.polls.pop(key, None)
         self.held_since.pop(key, None)

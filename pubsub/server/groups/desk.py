@@ -85,7 +85,7 @@ class Desk:
     # Claims
 
     def claim(self, key: Key, one: Range) -> None:
-        """Claim what waits of a range (GR3); of a keyed group, if it is the front of its part (GR16)."""
+        """Claim the waiting records of a range (GR3); of a keyed group, if it is the front of its part (GR16)."""
         lane = one.part or 0, one.log
         if self.group.row.suspended:
             return
@@ -115,13 +115,13 @@ class Desk:
             self.take(key, run)
 
     def take(self, key: Key, run: Run) -> None:
-        """Claim a run at the front of what waits."""
+        """Claim a run of the first waiting records."""
         lane = run.part, run.log
         for low, high in self.lanes.take(*lane, run.begin if self.group.keyed else run.low, run.high):
             self.hold(key, lane, low, high)
 
     def hold(self, key: Key, lane: Lane, low: int, high: int) -> None:
-        """Record that a member has claimed a range that was taken out of what waits."""
+        """Record that a member has claimed a range that was taken out of the spans."""
         self.group.hold(key, lane, low, high)
         self.group.facts.change(*lane, low, high, lambda fact: fact._replace(due=0))
         self.activity.held_since.setdefault(key, self.now)

@@ -1,6 +1,6 @@
 """Handing out: the records that a member gets, and the answer to its message (docs/explanation/groups.md, *Fairness*).
 
-A member gets at most its share: what waits, divided by the members that wait for something, and at least one record. A
+A member gets at most its share: the waiting records, divided by the members that wait, and at least one record. A
 record that was the first one of the offer of a member that went silent is offered alone, and is never claimed in
 advance. In a keyed group a part stays with its member. A member without work takes a part that nobody works on, or one
 of a member with several (GR16, GR17 and GR22).
@@ -27,7 +27,7 @@ REPAIR_SECONDS: Final = 0.5
 """Pause before another look at a batch that the other member of the store repairs."""
 
 LOOKED_AT_MAX: Final = 20_000
-"""Records that one member's message may be looked at for, so that what waits for others does not delay the loop."""
+"""Records that one member's message may be looked at for, so that records offered to others do not delay the loop."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Room:
 
     Attributes:
         records, size, ranges: limits.
-        claim: True: what it gets is claimed at once.
+        claim: True: its records are claimed at once.
         given: number of records that it got.
         damaged: batches (log number and offset) found damaged.
     """
@@ -60,7 +60,7 @@ def room_of(desk: Desk, key: Key, poll: Poll, share: int, size: int) -> tuple[Ro
     """Return how much a member may get, and the reason if it gets nothing.
 
     Args:
-        share: its share of what waits.
+        share: its share of the waiting records.
         size: the server's limit of an answer (bytes).
     """
     member, offer, work = desk.group.members[key], desk.activity.offers.get(key), poll.work
@@ -80,7 +80,7 @@ def room_of(desk: Desk, key: Key, poll: Poll, share: int, size: int) -> tuple[Ro
 
 
 def hand(desk: Desk, key: Key, room: Room, hungry: int) -> None:
-    """Give a member what it has room for.
+    """Give a member records up to its room.
 
     Args:
         hungry: number of members that wait for something.
@@ -144,7 +144,7 @@ def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
 
 
 def _excluded(desk: Desk, key: Key) -> dict[Lane, IntervalSet]:
-    """Return what is offered already, of a shared group."""
+    """Return all offers of a shared group."""
     out: dict[Lane, IntervalSet] = {}
     if not desk.group.keyed:
         for offer in desk.activity.offers.values():
@@ -171,7 +171,7 @@ def _pieces(run: Run, excluded: IntervalSet | None) -> Iterator[Run]:
 def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: bool) -> bool:
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
-        return not desk.group.keyed  # It is offered alone, to somebody who has nothing else to do.
+        return not desk.group.keyed  # It is offered alone, to a member without other work.
     count = 1 if suspect else min(run.high - run.low, room.records - room.given)
     run = run if run.batch is None else run.until(count)
     size = run.size()
@@ -190,7 +190,7 @@ def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: b
 
 
 def _claim(desk: Desk, key: Key, run: Run) -> bool:
-    """Claim a run; return True if it joins what the member holds."""
+    """Claim a run; return True if it joins a range that the member holds."""
     before = desk.group.members[key].ranges
     desk.take(key, run)
     return desk.group.members[key].ranges == before
@@ -278,7 +278,7 @@ def answer(desk: Desk, key: Key, named: Ranges) -> tuple[bytes, int, int, list[t
 
 
 def _in_order(group: Group, key: Key) -> list[tuple[int, str, int, int]]:
-    """Return what a member holds as (part, log, low, high), in the order of the group."""
+    """Return the claims of a member as (part, log, low, high), in the order of the group."""
     pieces = [
         (part, log, a, b)
         for part, log, low, high in group.members[key].pieces()
@@ -322,7 +322,7 @@ def _tell(desk: Desk, lines: list[Holding], kind: str, part: int, log: str, low:
 
 
 def _offered(desk: Desk, key: Key) -> Iterator[Run]:
-    """Yield what is offered to a member."""
+    """Yield the records of the offer to a member."""
     offer = desk.activity.offers.get(key)
     if offer is None:
         return

@@ -1,6 +1,6 @@
-"""What waits for a group: the spans of each part, and the copies that wait (docs/explanation/groups.md).
+"""The waiting records of a group: the spans of each part, and the copies that wait (docs/explanation/groups.md).
 
-A claim takes a range out of the spans, in the middle too. What a member gives back returns to its place in the order of
+A claim takes a range out of the spans, in the middle too. A returned range comes back to its place in the order of
 the group. It joins the spans beside it, so a group with everything given back has as few spans as before.
 """
 
@@ -69,7 +69,7 @@ def _same(order: tuple[Span, ...], log: str, one: int, other: int) -> bool:
 
 
 class Lanes:
-    """What waits for one group.
+    """The waiting records of one group.
 
     Args:
         topic: notes the changes.
@@ -94,7 +94,7 @@ class Lanes:
         return any(span.log == log and span.holds(offset) for span in self.spans(part))
 
     def take(self, part: int, log: str, low: int, high: int) -> Offsets:
-        """Take offsets [low, high) out of what waits; return those that were there."""
+        """Take offsets [low, high) out of the waiting records; return those that waited."""
         spans, taken = without(self.spans(part), log, low, high)
         if taken:
             self._set(part, spans)
@@ -116,7 +116,7 @@ class Lanes:
             self._topic.dirty.acknowledged(self._topic.name, key)
 
     def give_back(self, part: int, log: str, low: int, high: int) -> None:
-        """Return offsets [low, high) to what waits."""
+        """Return offsets [low, high) to the waiting records."""
         group = self._group
         place = low
         for a, b in [*common(group.copied.get((part, log)), low, high), (high, high)]:
@@ -129,7 +129,7 @@ class Lanes:
             place = b
 
     def finish(self, part: int, log: str, low: int, high: int) -> Offsets:
-        """Drop offsets [low, high), which are done, from what waits and from the copies; return what was there."""
+        """Drop offsets [low, high), which are done, from the spans and the copies; return those that were there."""
         group = self._group
         spans, taken = without(self.spans(part), log, low, high)
         if taken:

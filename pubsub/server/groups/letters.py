@@ -1,6 +1,6 @@
 """Dead letters, releases, and records copied out of their log (docs/explanation/groups.md, GR11, GR17 and GR20).
 
-A dead letter is a copy of its record, so that it does not hold the log. It keeps its position, and what is known of its
+A dead letter is a copy of its record, so that it does not hold the log. It keeps its position, and its
 attempts. A redrive lets it wait again, and its copy stays until it is done.
 """
 
@@ -149,7 +149,7 @@ def _dead(group: Group, places: Iterable[Position]) -> list[CopyRow]:
 
 
 def release(desk: Desk, key: Key, *, forget: bool = False) -> int:
-    """Give up what a member has claimed: it waits again, with the mark (GR11).
+    """Give up the claims of a member: the records wait again, with the mark (GR11).
 
     Args:
         forget: the member's directory is lost, so the member is forgotten.

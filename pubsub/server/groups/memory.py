@@ -1,4 +1,4 @@
-"""The memory of all groups of a server: their activity by topic and name, and what is due.
+"""The memory of all groups of a server: their activity by topic and name, and the due work.
 
 Nothing here survives the process, and a loop that is undone forgets it for the topics that it touched. A topic without
 groups has no entry, and costs no look.
@@ -26,7 +26,7 @@ LOOKS_A_LIVENESS: Final = 4
 """Looks for silent members in one liveness."""
 
 IDLE_PARTS_SECONDS: Final = 10.0
-"""Interval at which parts without records are moved to the end of what was looked at, so that they hold no log."""
+"""Interval at which parts without records are moved to the end of the records looked at, so that they hold no log."""
 
 COPIED_AT_ONCE: Final = 500
 """Records copied out of their logs in one look."""
@@ -54,7 +54,7 @@ class Memory:
         self._activities: dict[Name, Activity] = {}
         self._indexes: dict[Name, PartIndex] = {}
         self._look: dict[Name, None] = {}
-        self._expiries: list[tuple[float, Name]] = []
+        self._expiries: list[tuple[float, Name, Key]] = []
         self._look_at = self._idle_at = float("inf")
         self._due = False
         polls = state.long_polls
@@ -92,7 +92,7 @@ class Memory:
                 yield held, group
 
     def offer(self, topic: str, group: str, key: Key) -> Offer | None:
-        """Return what is offered to a member."""
+        """Return the offer to a member."""
         return self._activities[topic, group].offers.get(key)
 
     def desk(self, topic: Topic, group: Group, now: float) -> Desk:
@@ -123,12 +123,14 @@ class Memory:
         """Serve a group in this loop."""
         self._look[topic, group] = None
 
-    def waits(self, topic: str, group: str, expires: float) -> None:
-        """Note that a WORK waits until a time, and serve its group in this loop."""
-        heappush(self._expiries, (expires, (topic, group)))
+    def waits(self, topic: str, group: str, key: Key, expires: float) -> None:
+        """Note that a member's WORK waits until a time, and serve its group in this loop."""
+        heappush(self._expiries, (expires, (topic, group), key))
         if len(self._expiries) > 64 + 4 * sum(len(activity.polls) for activity in self._activities.values()):
             self._expiries = [
-                (poll.expires, name) for name, activity in self._activities.items() for poll in activity.polls.values()
+                (poll.expires, name, key)
+                for name, activity in self._activities.items()
+                for key, poll in activity.polls.items()
             ]
             heapify(self._expiries)
         self.look(topic, group)
@@ -173,6 +175,14 @@ class Memory:
                     activity.ready[part] = None
             activity.seen[log.id] = end
 
+    @staticmethod
+    def is_empty(desk: Desk) -> bool:
+        """Return True if nothing waits in a shared group, so that no member can get anything."""
+        group, topic = desk.group, desk.topic
+        if group.keyed or any(row.state for row in group.copies.values()):
+            return False
+        return not topic.waiting(desk.lanes.spans(0))
+
     def share(self, desk: Desk, hungry: int) -> int:
         """Return the share of one of the members that wait for something."""
         if desk.group.keyed or hungry <= 1:
@@ -212,7 +222,7 @@ class Memory:
         topic.dirty.group(topic.name, group.name)
 
     def in_doubt(self, topic: Topic, group: Group, now: float) -> bytes:
-        """Return what is in doubt, as JSON."""
+        """Return the records in doubt, as JSON."""
         desk = self.desk(topic, group, now)
         silent = [
             key
@@ -234,7 +244,10 @@ class Memory:
     def tick(self, now: float) -> None:
         """Note the groups in which something is due; `watch` and the serving do it, when all records are stored."""
         while self._expiries and self._expiries[0][0] <= now:
-            self._look[heappop(self._expiries)[1]] = None
+            _, name, key = heappop(self._expiries)
+            self._look[name] = None
+            if (found := self._activities.get(name)) is not None:
+                found.expired.append(key)
         for name, activity in self._activities.items():
             if activity.due <= now:
                 activity.due = float("inf")
@@ -314,7 +327,7 @@ class Memory:
         self._look[topic.name, group.name] = None
 
     def _pass_idle(self, topic: Topic, group: Group, activity: Activity) -> None:
-        """Move parts in which nothing waits to the end of what was looked at, so that they hold no log."""
+        """Move parts without waiting records to the end of the records looked at, so that they hold no log."""
         if activity.ready is None:
             return
         for part in group.parts:
@@ -332,7 +345,7 @@ class Memory:
     # Moves and failures
 
     def end_all(self, topic: str, outcome: Outcome) -> None:
-        """Answer all that waits on a topic, and forget its groups, because it is not served here any more."""
+        """Answer all WORKs that wait on a topic, and forget its groups, because it is not served here any more."""
         for name, activity in self._activities.items():
             if name[0] == topic:
                 for poll in activity.polls.values():
@@ -340,12 +353,12 @@ class Memory:
         self.forget(topic)
 
     def merged(self, topic: str) -> None:
-        """Forget what is offered of a topic, because its groups and their order have changed."""
+        """Forget the offers of a topic, because its groups and their order have changed."""
         self.reverted([topic])
         self._look |= {name: None for name in self._activities if name[0] == topic}
 
     def reverted(self, topics: list[str]) -> None:
-        """Forget what is offered of topics that were loaded again."""
+        """Forget the offers of topics that were loaded again."""
         for name, activity in self._activities.items():
             if name[0] in topics:
                 activity.offers.clear()

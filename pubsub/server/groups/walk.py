@@ -1,7 +1,7 @@
-"""The records at the front of what waits for a group, or in a range that a member holds.
+"""The waiting records of a group from the first one on, or in a range that a member holds.
 
 A walk yields runs of records, and ranges of records that are lost, in the order in which they are handed out. Offsets
-with nothing to hand out are collected, so that they are dropped from what waits.
+with nothing to hand out are collected, so that they are dropped from the spans.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Walk:
         self.expired = 0
 
     def front(self, part: int) -> Iterator[Run]:
-        """Yield what waits of a part.
+        """Yield the waiting records of a part.
 
         Raises:
             StoreDamaged: a row cannot be read.

@@ -1,9 +1,9 @@
-"""A member's words: what a WORK changes (docs/explanation/groups.md, *Wire*).
+"""A member's words, and the changes that they make (docs/explanation/groups.md, *Wire*).
 
-    done · attempts · what is not kept goes back · offers that it does not name end · claims
+    done · attempts · claims that are not kept go back · offers that it does not name end · claims
 
-What is done counts from any message. All else counts only from a message with a number above the member's highest one,
-so that a late message gives back nothing with which the member has gone on.
+A range that is done counts from any message. All else counts only from a message with a number above the member's
+highest one. So a late message gives back no claim with which the member has gone on.
 
 The rules are those of docs/explanation/groups.md, GR3, GR4, GR6, GR16, GR17, GR18, GR19 and GR23.
 """
@@ -69,7 +69,7 @@ def hear(desk: Desk, key: Key, say: Say, number: int, epoch: int, *, cut: bool, 
 
 
 def finish(desk: Desk, key: Key | None, done: Iterable[Range]) -> None:
-    """Record what is done, whoever holds it (GR19)."""
+    """Record the finished ranges, independent of the present holders (GR19)."""
     group, lanes = desk.group, desk.lanes
     for one in done:
         part, log = one.part or 0, desk.topic.logs.get(one.log)
@@ -130,7 +130,7 @@ def _is_its(desk: Desk, key: Key, part: int, log: str, offset: int) -> bool:
 
 
 def _return_rest(desk: Desk, key: Key, lane: Lane, low: int, high: int, named: Ranges) -> None:
-    """Give back what a member holds of [low, high) and has not named (GR6)."""
+    """Give back the claims in [low, high) that a member has not named (GR6)."""
     place = low
     for a, b in [*((max(a, low), min(b, high)) for a, b in named.get(lane, ()) if a < high and b > low), (high, high)]:
         for first, stop in desk.group.drop(key, lane, place, a) if place < a else ():
@@ -163,7 +163,7 @@ def _is_offered(desk: Desk, part: int, log: str, offset: int) -> bool:
 
 
 def _end_offer(desk: Desk, key: Key, say: Say) -> None:
-    """End what is offered to a member and not named."""
+    """End the offers to a member that it has not named."""
     offer = desk.activity.offers.get(key)
     if offer is None:
         return

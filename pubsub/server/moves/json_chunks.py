@@ -8,7 +8,7 @@ This module may be deleted when no server without the field `form` of TRANSFER n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import to_builtins
@@ -124,14 +124,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Ordered", order]
         case {"purged": places}:
             part = ["Purged", places]
-        case {"groups": rows}:
-            part = ["Groups", rows]
-        case {"group": group, "members": rows}:
-            part = ["Members", group, rows]
-        case {"group": group, "retries": rows}:
-            part = ["Retries", group, rows]
-        case {"group": group, "copies": rows}:
-            part = ["Copies", group, taken(rows)]
+        case {"groups": _} | {"group": _}:
+            part = _of_groups(head, taken)
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:
@@ -139,6 +133,19 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
     if place != len(data):
         raise ValueError("bytes follow the last body")
     return part
+
+
+def _of_groups(head: dict[str, Any], taken: Callable[[Any], list[tuple[Any, ...]]]) -> list[Any]:
+    match head:
+        case {"groups": rows}:
+            return ["Groups", rows]
+        case {"group": group, "members": rows}:
+            return ["Members", group, rows]
+        case {"group": group, "retries": rows}:
+            return ["Retries", group, rows]
+        case {"group": group, "copies": rows}:
+            return ["Copies", group, taken(rows)]
+    raise ValueError("chunk of an unknown kind")
 
 
 def _subscription(number: Any, epoch: Any, on: Any, since: Any, log: Any, offset: Any, backlog: Any) -> tuple[Any, ...]:

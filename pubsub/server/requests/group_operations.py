@@ -1,9 +1,9 @@
 """Operators' actions on consumer groups, and looks at them: GROUP and DESCRIBE (docs/explanation/groups.md).
 
-    release   give up what a member has claimed           the member is heard → refused, unless forced
+    release   give up the claims of a member           the member is heard → refused, unless forced
     redrive   let dead letters wait again                 drop: delete them
     end       end the group                               in doubt → refused, unless forced
-    resume    let a suspended group go on                 skip: pass over all that waits
+    resume    let a suspended group go on                 skip: pass over all waiting records
     change    other values                                shared → keyed only while it holds nothing
 
 Each action names the number of the group, and a release that of the member. So a late repeat changes nothing later.
@@ -42,7 +42,7 @@ class GroupOperations:
     """The operators' requests about groups to one server.
 
     Args:
-        memory: what is remembered of groups in memory.
+        memory: the memory of groups.
         end: ends a group, and answers.
     """
 
@@ -184,7 +184,7 @@ class GroupOperations:
         self._done(origin, topic, 0, encode_values(group.values))
 
     def _make_keyed(self, topic: Topic, group: Group, parts: int) -> None:
-        """Give each part what waits. The shared group's own subscription ends."""
+        """Give each part the waiting records. The shared group's own subscription ends."""
         shared = topic.subscriptions[group.key(0)]
         group.set(parts=parts)
         for part in group.parts:

@@ -1,12 +1,9 @@
-"""Consumer groups: WORK, and the groups of SUBSCRIBE and UNSUBSCRIBE (docs/explanation/groups.md).
+"""Consumer groups: WORK, and UNSUBSCRIBE of a group (docs/explanation/groups.md).
 
 A WORK is kept until this loop's puts are in the store, since it may hand out any of them. Its changes are then a commit
 of their own, and its answer leaves after that commit (GR2). A group is made while this server is the topic's sole
 owner, and its first WORK asks for that again. So no two holders of a topic have one group at work (GR12).
 
-    SUBSCRIBE    no group, or ended under a lower number → made, once this server is the sole owner
-                 on → success with its number, or refused if the request names other values
-                 ended under this number or a higher one → superseded
     UNSUBSCRIBE  in doubt → refused, unless forced          otherwise → ended
     WORK         another number of the group → superseded, or unknown
 """
@@ -17,13 +14,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pubsub.base.limits import GROUPS_MAX, LOST_SECONDS_MIN, MEMBERS_MAX
+from pubsub.base.limits import MEMBERS_MAX
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.group_bodies import KEYED, REDELIVER, SHARED, encode_values
 from pubsub.protocol.groups import Describe, Work
 from pubsub.protocol.groups import Group as Action
 from pubsub.protocol.messages import Outcome, Subscribe, Unsubscribe
-from pubsub.protocol.names import LATEST, is_service_topic
 from pubsub.server.groups.activity import Poll, ranges_of
 from pubsub.server.groups.handing import answer, hand, room_of
 from pubsub.server.groups.memory import Memory
@@ -31,15 +26,12 @@ from pubsub.server.groups.words import finish, hear
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.group_operations import GroupOperations
-from pubsub.server.requests.group_values import ATTEMPTS, LOST_MS, PARTS
+from pubsub.server.requests.group_subscriptions import GroupSubscriptions
 from pubsub.server.requests.subscriptions import Subscriptions
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
-from pubsub.server.topic.consumers import Readers
-from pubsub.server.topic.cursor import Cursor
-from pubsub.server.topic.group import Group, Key, Member, order_of
-from pubsub.server.topic.group_rows import GroupEmptied, GroupRow
-from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.group import Group, Key, Member
+from pubsub.server.topic.group_rows import GroupEmptied
 from pubsub.server.topic.topic import Topic
 
 KEPT_MAX: Final = 10_000
@@ -56,7 +48,7 @@ class Groups:
     """The consumer groups of one server's topics.
 
     Args:
-        memory: what is remembered of groups in memory.
+        memory: the memory of groups.
         sole_owner: asks if this server is a topic's sole owner.
         admission: checks limits.
         subscriptions: finds where a group begins.
@@ -66,100 +58,25 @@ class Groups:
         self, state: State, memory: Memory, sole_owner: SoleOwner, admission: Admission, subscriptions: Subscriptions
     ) -> None:
         self._state, self._memory = state, memory
-        self._sole_owner, self._admission, self._subscriptions = sole_owner, admission, subscriptions
+        self._sole_owner, self._admission = sole_owner, admission
+        self._joining = GroupSubscriptions(state, memory, sole_owner, admission, subscriptions)
         self._kept: list[tuple[Origin, Kept, bool]] = []
         self._operations = GroupOperations(state, memory, self.end)
         self._given_bytes = 0
 
     # SUBSCRIBE and UNSUBSCRIBE
 
-    def subscribe(self, origin: Origin, request: Subscribe, now: float, sole_owner: bool = False) -> None:
-        """Process SUBSCRIBE with a group.
+    def subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False) -> None:
+        """Process SUBSCRIBE with a group, and keep UNSUBSCRIBE.
 
         Args:
             sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
                 topic.
         """
-        state, topic = self._state, self._state.topics.get(request.topic)
-        if refusal := _refusal(request):
-            state.replies.refuse(origin, refusal)
-            return
-        group = topic.groups.get(request.name) if topic else None
-        if topic is not None and group is not None and group.row.on:
-            self._join(origin, topic, group, request)
-            return
-        if group is not None and request.number <= group.row.number:
-            state.replies.answer(origin, Outcome.SUPERSEDED, number=group.row.number)
-            return
-        if rejection := self._rejection(topic, request):
-            state.replies.answer(origin, Outcome.FULL, reason=rejection)
-        elif not sole_owner:
-            self._sole_owner.park_or_reject(origin, request)
+        if isinstance(request, Unsubscribe):
+            self.keep(origin, request)
         else:
-            begin = self._subscriptions.begin(origin, request, request.start, now, sole_owner)
-            if begin is not None:
-                self._make(origin, *begin, request, now)
-
-    def _rejection(self, topic: Topic | None, request: Subscribe) -> str:
-        """Return the reason why no group is made; "" if it may be."""
-        if self._state.full:
-            return "disk"
-        if topic is None:
-            return self._admission.topic()
-        if request.name not in topic.groups and len(topic.groups) >= GROUPS_MAX:
-            return "GROUPS_MAX"
-        if is_service_topic(topic.name) and self._admission.is_served(topic):
-            return "another_client_serves_this"
-        return ""
-
-    def _make(self, origin: Origin, topic: Topic, cursor: Cursor, request: Subscribe, now: float) -> None:
-        state = self._state
-        parts = (request.parts or PARTS) if request.group == KEYED else 0
-        row = GroupRow(
-            request.number,
-            True,
-            parts,
-            request.on_lost == REDELIVER,
-            request.lost_ms or LOST_MS,
-            request.attempts or ATTEMPTS,
-            state.stamps.reading(now),
-            order=order_of(cursor.backlog),
-        )
-        group = topic.groups[request.name] = Group(request.name, row)
-        group.changed = True
-        for part in group.parts:
-            its = Cursor(cursor.since, cursor.acknowledged, cursor.backlog)
-            topic.enter(group.key(part), Subscription(row.number, True, its, Readers()))
-        topic.dirty.group(topic.name, group.name)
-        self._memory.forget(topic.name, group.name)
-        if request.start != LATEST:
-            state.measure(topic)
-        state.counters["groups_made"] += 1
-        self._answer_values(origin, topic, group, Outcome.SUCCESS)
-
-    def _join(self, origin: Origin, topic: Topic, group: Group, request: Subscribe) -> None:
-        """Answer for a group that is on."""
-        row = group.row
-        differs = (
-            ("mode", (request.group == SHARED and row.parts > 0) or (request.group == KEYED and not row.parts)),
-            ("parts", request.parts > 0 and request.parts != row.parts),
-            ("onlost", request.on_lost != "" and (request.on_lost == REDELIVER) != row.redeliver),
-            ("lost", request.lost_ms > 0 and request.lost_ms != row.lost_ms),
-            ("attempts", request.attempts > 0 and request.attempts != row.attempts),
-        )
-        other = next((name for name, differ in differs if differ), "")
-        outcome = Outcome.REFUSED if other else Outcome.SUCCESS
-        self._answer_values(origin, topic, group, outcome, f"{other}_differs" if other else "")
-
-    def _answer_values(self, origin: Origin, topic: Topic, group: Group, outcome: Outcome, reason: str = "") -> None:
-        self._state.replies.answer(
-            origin,
-            outcome,
-            reason=reason,
-            number=group.row.number,
-            log=topic.open.id,
-            body=encode_values(group.values),
-        )
+            self._joining.subscribe(origin, request, now, sole_owner)
 
     def _unsubscribe(self, origin: Origin, request: Unsubscribe, now: float) -> None:
         """Process UNSUBSCRIBE with a group: it ends for all."""
@@ -330,7 +247,10 @@ class Groups:
             return
         poll.changed = bool(work.say.claim) or not self._has_all(desk.group, key, poll)
         activity.polls[key] = poll
-        self._memory.waits(topic.name, group.name, poll.expires)
+        activity.look = activity.look or poll.changed
+        if poll.expires <= now:
+            activity.expired.append(key)
+        self._memory.waits(topic.name, group.name, key, poll.expires)
 
     def _has_all(self, group: Group, key: Key, poll: Poll) -> bool:
         """Return True if a member holds, or is offered, all that its message goes on with."""
@@ -355,10 +275,16 @@ class Groups:
         state = self._state
         desk = self._memory.desk(topic, group, now)
         activity = desk.activity
+        polls, expired = activity.polls, activity.expired
+        activity.expired = []
+        if not activity.look and self._memory.is_empty(desk):  # Usual while many members wait: each would get nothing.
+            turns = [(key, poll) for key in dict.fromkeys(expired) if (poll := polls.get(key)) and poll.expires <= now]
+        else:
+            turns = list(polls.items())
         activity.look = False
         self._memory.extend(desk)
-        hungry = sum(1 for poll in activity.polls.values() if poll.work.records_max)
-        for key, poll in list(activity.polls.items()):
+        hungry = sum(1 for _, poll in turns if poll.work.records_max)
+        for key, poll in turns:
             if self._given_bytes >= GIVEN_BYTES_MAX:
                 activity.look = True
                 return
@@ -423,20 +349,3 @@ def close(topic: Topic, group: Group, number: int) -> None:
     rows(topic.name, GroupEmptied(topic.number, group.name))
     ended.changed = True
     topic.dirty.group(topic.name, group.name)
-
-
-def _refusal(request: Subscribe) -> str:
-    """Return the reason why a SUBSCRIBE for a group contradicts itself; "" if it does not."""
-    if not request.number:
-        return "the number must not be 0"
-    if not request.name:
-        return "a group needs a name"
-    if request.continues or request.pattern:
-        return "a group neither continues nor has a pattern"
-    if request.parts and request.group == SHARED:
-        return "a shared group has no parts"
-    if 0 < request.lost_ms < LOST_SECONDS_MIN * 1000:
-        return f"a group gives up claims after {LOST_SECONDS_MIN} s or more"
-    if is_service_topic(request.topic) and request.start != LATEST:
-        return "a service's topic can only be received from its end"
-    return ""

@@ -70,9 +70,8 @@ class Reports:
             * `disk`: bytes of the store and its write-ahead log.
             * `process`: `memory_bytes`; of the disk it writes to, `disk_size_bytes`, `disk_free_bytes`,
               `disk_used_bytes`.
-            * `metrics`: their URL, or "".
-            * `clock_ahead_seconds`: how far its timestamps are ahead of the clocks of most proxies; null if unknown.
-              `trusts_ages`: False if that is too far, so that no message goes by its age.
+            * `metrics`: their URL, or "". `clock_ahead_seconds`: how far its timestamps are ahead of the clocks of most
+              proxies; null if unknown. `trusts_ages`: False if that is too far, so that no message goes by its age.
             * `backlog_bytes_max`: of the server's settings.
             * `moves`: topics under transfer: `topic`, `direction` ("giving" or "receiving"), `other` (the server's ID
               or address), `state`, `chunks` that the receiver has, `tries` without an answer.
@@ -94,8 +93,8 @@ class Reports:
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
             * `keep`, `drop` and more: see `requests.kept`. `delayed` and more: see `requests.overdue`.
-            * `groups`: of a topic with consumer groups, each as in the answer to DESCRIBE (`groups.facts`).
-            * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`.
+            * `groups`, if there are any: see `groups.facts`. `subscribers`: each with `waiting`,
+              `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`.
         """
         if topic:
             return _packed(self._facts(now, {topic} & self._state.topics.keys()))

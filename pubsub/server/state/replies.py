@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.protocol.messages import Message, Outcome, Status
+from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.measures import Timing
 
@@ -125,3 +126,15 @@ def _stands(answer: Status | Transfer) -> bool:
 def _words(text: str) -> str:
     """Return a text as one word of a header."""
     return "".join(ch if "!" <= ch <= "~" else "_" for ch in text)[:200]
+
+
+def is_its_own(origin: Origin, sender: str | None) -> bool:
+    """Check that another server speaks for itself: the sender it names has the ID that its key is authorized for.
+
+    Args:
+        sender: the ID that the message names; None if the sender does not matter.
+    """
+    if isinstance(origin.link, str):
+        named = parse_endpoint(origin.link)[0]  # The process at that address has the key of the named server.
+        return not named or sender is None or sender == named
+    return origin.speaker is None or (origin.speaker != "" and sender in {None, origin.speaker})

@@ -118,6 +118,7 @@ class State:
         self.uncommitted = Uncommitted(self.topics)
         for topic in list(loaded.topics.values()):
             self._add(topic)
+        self.uncommitted.rows += [c.CopiesDropped(number) for number in loaded.discarded_copies]
         self.publishers = Publishers(loaded.publishers, self.uncommitted)
         self.quotas = Quotas(self.topics)
         self.counters: Counter[str] = Counter()
@@ -259,7 +260,7 @@ class State:
         topic.dirty = self.uncommitted
         topic.follow(self._policy_of(topic.name))
         for subscription in topic.subscriptions.values():  # A loaded topic does not know which messages were sent.
-            topic.suppose_all_handed_out(subscription.cursor)
+            subscription.cursor.suppose_all_handed_out(topic.logs)
         # An upper bound. `measure` finds the messages of closed logs for which no subscriber waits.
         topic.waiting_bytes = sum(log.total for log in topic.logs.values() if log is not topic.open)
         self.topics[topic.name] = topic

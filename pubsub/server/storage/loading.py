@@ -6,9 +6,10 @@ The rule is docs/explanation/stores.md, S9.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -21,14 +22,14 @@ from pubsub.server.storage.schema import RESTORED, read_parts, read_removal, rea
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.compacted import Parts
 from pubsub.server.topic.delayed import Delayed
-from pubsub.server.topic.group import Group
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
-from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
 from pubsub.server.topic.topic import Log, Topic
+
+_Value = TypeVar("_Value")
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 
@@ -152,7 +153,7 @@ class Loading:
         topic.ended = {name for name, _ in ended}
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
         if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
-            topic.settings = self._settings(row[0], title)
+            topic.settings = self._read(title, "settings", lambda: read_settings(row[0]))
         topic.removal, topic.compacted = self._removal(number, title), self._compacted(logs, title)
         topic.order = next((log for (log,) in self._rows("select log from topic_order where topic = ?", (number,))), "")
         purges = list(self._rows("select log, kept, unread from purge where topic = ?", (number,)))
@@ -162,16 +163,8 @@ class Loading:
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
         if self._rows(unknown, (number,)):  # Repeated puts of these publishers would count as new.
             raise StoreDamaged(str(self.path), f"topic {title} has counters of publishers that the store does not know")
-        for row in self._rows(
-            "select subscriber, number, epoch, subscribed, since, log, acknowledged, backlog from subscription"
-            " where topic = ?",
-            (number,),
-        ):
-            who, own, epoch, on, since, log, acknowledged, spans = row
-            self._check_types(title, {type(one) for one in (own, epoch, since, acknowledged)}, {type(who), type(log)})
-            read = SubscriptionRow(own, epoch, bool(on), since, (log, acknowledged), self._spans(spans, title))
-            topic.subscriptions[who] = subscription_of(who, read)
-        topic.groups = self._groups(number, title)
+        self._load_subscriptions(topic)
+        topic.groups = self._read(title, "consumer groups", lambda: groups.load(self.db, number))
         self._load_watermarks(topic)
         topic.stages, topic.delayed = staged.load(self.db, number), self._delayed(number, title)
         numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
@@ -193,33 +186,20 @@ class Loading:
         if not (numbers <= {int} and texts <= {str}):
             raise StoreDamaged(str(self.path), f"topic {topic} has rows that cannot be read")
 
-    def _spans(self, text: str, topic: str) -> tuple[Span, ...]:
+    def _read(self, topic: str, kind: str, read: Callable[[], _Value]) -> _Value:
         try:
-            return read_spans(text)
+            return read()
         except (ValueError, TypeError):
-            raise StoreDamaged(str(self.path), f"topic {topic} has spans that cannot be read") from None
+            raise StoreDamaged(str(self.path), f"topic {topic} has {kind} that cannot be read") from None
 
-    def _settings(self, text: str, topic: str) -> Settings:
-        try:
-            return read_settings(text)
-        except (ValueError, TypeError):
-            raise StoreDamaged(str(self.path), f"topic {topic} has settings that cannot be read") from None
+    def _spans(self, text: str, topic: str) -> tuple[Span, ...]:
+        return self._read(topic, "spans", lambda: read_spans(text))
 
     def _compacted(self, logs: Iterable[int], topic: str) -> dict[str, Parts]:
         """Return the compacted parts of the logs with these numbers, by their IDs."""
-        out, query = {}, "select name, parts from compacted join log on id = log where log = ?"
-        try:
-            for name, parts in (row for log in logs for row in self._rows(query, (log,))):
-                out[name] = read_parts(parts)
-        except (ValueError, TypeError):
-            raise StoreDamaged(str(self.path), f"topic {topic} has compacted parts that cannot be read") from None
-        return out
-
-    def _groups(self, topic: int, title: str) -> dict[str, Group]:
-        try:
-            return groups.load(self.db, topic)
-        except (ValueError, TypeError, UnicodeDecodeError):
-            raise StoreDamaged(str(self.path), f"topic {title} has consumer groups that cannot be read") from None
+        query = "select name, parts from compacted join log on id = log where log = ?"
+        rows = [row for log in logs for row in self._rows(query, (log,))]
+        return {name: self._read(topic, "compacted parts", partial(read_parts, parts)) for name, parts in rows}
 
     def _delayed(self, topic: int, title: str) -> Delayed:
         found = delayed.load(self.db, topic)
@@ -231,14 +211,24 @@ class Loading:
         """Return the note of the records that went; the low end of a log, also of a used-up one, shows it too."""
         found = NOTHING
         if (row := self._row("select removal from removal where topic = ?", (number,))) is not None:
-            try:
-                found = read_removal(row[0])
-            except (ValueError, TypeError):
-                raise StoreDamaged(str(self.path), f"topic {topic} has removals that cannot be read") from None
+            found = self._read(topic, "removals", lambda: read_removal(row[0]))
         raised = "select 1 from log where topic = ? and state in (?, ?) and low > 1 limit 1"
         if found == NOTHING and self._row(raised, (number, LogState.HELD.stored, LogState.MERGED.stored)) is not None:
             return LET_GO
         return found
+
+    def _load_subscriptions(self, topic: Topic) -> None:
+        for row in self._rows(
+            "select subscriber, number, epoch, subscribed, since, log, acknowledged, backlog from subscription"
+            " where topic = ?",
+            (topic.number,),
+        ):
+            who, own, epoch, on, since, log, acknowledged, spans = row
+            self._check_types(
+                topic.name, {type(one) for one in (own, epoch, since, acknowledged)}, {type(who), type(log)}
+            )
+            read = SubscriptionRow(own, epoch, bool(on), since, (log, acknowledged), self._spans(spans, topic.name))
+            topic.subscriptions[who] = subscription_of(who, read)
 
     def _load_watermarks(self, topic: Topic) -> None:
         spans = (
@@ -323,10 +313,7 @@ class Loading:
             "topic_order",
             "purge",
             "subscription",
-            "consumer_group",
-            "group_member",
-            "group_retry",
-            "group_copy",
+            *groups.TABLES,
             "log",
             "rival",
             "stage",
@@ -362,16 +349,19 @@ class Loading:
 
     def dropped_stages(self) -> list[tuple[int, int]]:
         """Return the number and the count of pieces of each stage without a topic."""
-        try:
-            return staged.dropped(self.db)
-        except apsw.CorruptError:
-            forget_pages(self.db)
-            return []  # They stay in the file.
+        return self._left(staged.dropped)
 
     def discarded_shelves(self) -> list[int]:
         """Return the numbers of shelves without a topic that still have rows to delete."""
+        return self._left(delayed.orphans)
+
+    def discarded_copies(self) -> list[int]:
+        """Return the numbers of records copied for groups of no topic, which a transfer has left."""
+        return self._left(groups.orphans)
+
+    def _left(self, find: Callable[[apsw.Connection], list[_Value]]) -> list[_Value]:
         try:
-            return delayed.orphans(self.db)
+            return find(self.db)
         except apsw.CorruptError:
             forget_pages(self.db)
             return []  # They stay in the file.
@@ -429,4 +419,5 @@ def load(store: Loading) -> Loaded:
         tuple(store.dropped_stages()),
         tuple(store.unused_watermarks(topics.values())),
         tuple(store.discarded_shelves()),
+        tuple(store.discarded_copies()),
     )

@@ -30,11 +30,11 @@ PATTERN_KEY: Final = "*"
 
 
 GROUP_KEY: Final = "%"
-"""First character of the key of what waits for a consumer group, or for a part of it."""
+"""First character of the key of a subscription with the waiting records of a consumer group, or of a part."""
 
 
 def group_key(group: str, part: int | None = None) -> str:
-    """Return the key of what waits for a shared group, or for a part of a keyed one."""
+    """Return the key of the waiting records of a shared group, or of a part of a keyed one."""
     return f"{GROUP_KEY}{group}" if part is None else f"{GROUP_KEY}{group}:{part}"
 
 

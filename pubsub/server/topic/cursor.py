@@ -5,10 +5,12 @@ The rule is docs/explanation/continuing.md, C5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pubsub.protocol.names import Position
 from pubsub.server.topic import spans as spans_of
+from pubsub.server.topic.log import Log
 from pubsub.server.topic.spans import Span
 
 
@@ -63,6 +65,16 @@ class Cursor:
     def falls_behind(self, *, far: bool) -> None:
         """Record whether the last answer left the reader far behind."""
         self.far = far
+
+    def suppose_all_handed_out(self, logs: Mapping[str, Log]) -> None:
+        """Count the whole stored backlog as handed out, because it is unknown how much was."""
+        for span in reversed(self.backlog):
+            log = logs.get(span.log)
+            stop = 0 if log is None else log.end if span.high is None else min(span.high, log.end)
+            if span.low < stop:
+                self.handed = span.log, stop - 1
+                return
+        self.handed = None
 
     def hand_out(self, last: Position) -> None:
         """Record that all records up to this position are about to be handed out."""

@@ -1,4 +1,4 @@
-"""What a group knows of records that are not new: attempts, losses, a time before which they wait, and the mark.
+"""The facts of records that are not new: attempts, losses, a time before which they wait, and the mark.
 
 Facts belong to ranges of a part of a log, so a member with ten thousand records that is given up makes one row. Records
 without a fact are new. A changed row is noted, and the next commit writes it.

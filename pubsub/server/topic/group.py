@@ -1,7 +1,7 @@
-"""A consumer group of a topic: its values, its members with what they have claimed, facts of records, and copies.
+"""A consumer group of a topic: its values, its members with their claims, facts of records, and copies.
 
-These are the durable parts. What waits is in the topic's subscriptions (`consumers.group_key`), one for each part, and
-what is offered to whom is in memory only (`groups.activity`). The rules are those of docs/explanation/groups.md.
+These are the durable parts. The waiting records are in the topic's subscriptions (`consumers.group_key`), one for each
+part. Offers are in memory only (`groups.activity`). The rules are those of docs/explanation/groups.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pubsub.server.topic.group_rows import (
     MemberRow,
     RetriesChanged,
 )
-from pubsub.server.topic.spans import Span
+from pubsub.server.topic.spans import Span, cut
 
 GroupsChange = GroupChanged | MemberChanged | MemberGone | RetriesChanged
 
@@ -48,7 +48,7 @@ class Member:
     """A member, as in `MemberRow`.
 
     Attributes:
-        held: what it has claimed.
+        held: its claims.
     """
 
     number: int = 0
@@ -61,7 +61,7 @@ class Member:
         self.held.setdefault(lane, IntervalSet()).add(low, high)
 
     def drop(self, lane: Lane, low: int, high: int) -> list[tuple[int, int]]:
-        """Remove what it holds of [low, high), and return that."""
+        """Remove its claims in [low, high), and return them."""
         mine = self.held.get(lane)
         if mine is None:
             return []
@@ -77,7 +77,7 @@ class Member:
         return sum(map(len, self.held.values()))
 
     def pieces(self) -> Iterator[tuple[int, str, int, int]]:
-        """Yield what it holds as (part, log, low, high)."""
+        """Yield its claims as (part, log, low, high)."""
         for (part, log), mine in self.held.items():
             for low, high in mine:
                 yield part, log, low, high
@@ -112,7 +112,7 @@ class Group:
         facts: of records that are not new.
         copies: records copied out of their logs, in the order in which they were.
         holders: in a keyed group, the member that holds claims of a part.
-        dirty: members whose row has changed; None: the member is gone.
+        dirty: members with a changed row; None: the member is gone.
         changed: True if `row` has changed.
     """
 
@@ -150,7 +150,7 @@ class Group:
         return range(self.row.parts or 1)
 
     def key(self, part: int) -> str:
-        """Return the key of the subscription with what waits of a part."""
+        """Return the key of the subscription with the waiting records of a part."""
         return group_key(self.name, part if self.keyed else None)
 
     def shown(self, part: int, log: str, low: int, high: int) -> Range:
@@ -252,10 +252,22 @@ class Group:
         self.dirty |= dict.fromkeys(self.members)
         self.facts.touch()
 
+    def go_on_in(self, log: str, end: int, tail: Span, *, restored: bool) -> None:
+        """Continue in another log.
+
+        Args:
+            log, end: the closed log, and its end.
+            tail: the span of all later records.
+            restored: the store was put back. It does not know the claims since the copy (GR21).
+        """
+        self.set(
+            order=(*cut(self.row.order, log, end), tail), suspended=self.row.suspended or (restored and self.row.on)
+        )
+
     # Retention
 
     def floors(self) -> Iterator[tuple[str, int]]:
-        """Yield logs with claims, each with an offset below which a member needs no record, unless it is copied."""
+        """Yield logs with claims, each with an offset below which no member needs a record that is not copied."""
         for member in self.members.values():
             for lane, mine in member.held.items():
                 copied = self.copied.get(lane)
@@ -270,10 +282,10 @@ class Group:
 
     def segments(self, log: str, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Yield [low, high) in pieces that lie together in the order of the group."""
-        cuts = {span.low for span in self.row.order if span.log == log and low < span.low < high}
-        for cut in (*sorted(cuts), high):
-            yield low, cut
-            low = cut
+        cuts_at = {span.low for span in self.row.order if span.log == log and low < span.low < high}
+        for stop in (*sorted(cuts_at), high):
+            yield low, stop
+            low = stop
 
     def place(self, log: str, offset: int) -> tuple[int, int]:
         """Return a number pair that orders positions as they are handed out."""

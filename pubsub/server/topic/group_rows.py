@@ -1,7 +1,7 @@
 """The rows of consumer groups, as a store, a chunk and a commit have them (docs/explanation/groups.md).
 
-What waits for a group is in subscriptions of its own, one for each part (`consumers.group_key`). So merges, retention
-and moves treat a part like a subscriber.
+The waiting records of a group are in subscriptions of its own, one for each part (`consumers.group_key`). So merges,
+retention and moves treat a part like a subscriber.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class GroupRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         number: the highest number ever requested.
         on: False: the group has ended.
         parts: of a keyed group; 0: it is shared.
-        redeliver: True: what a silent member has claimed is given up after `lost_ms` milliseconds.
+        redeliver: True: the claims of a silent member are given up after `lost_ms` milliseconds.
         attempts: after so many a record becomes a dead letter.
         made: microseconds since 1970.
         suspended: True: the store was put back, and an operator has not resumed the group yet.
         used: True: a member has worked here, after this server was known to be the topic's sole owner.
-        order: the spans in the order in which they are handed out; it places what comes back.
+        order: the spans in the order in which they are handed out; it gives returned ranges their place.
     """
 
     number: Number
@@ -64,7 +64,7 @@ class MemberRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
         number, epoch: the highest of its messages.
         left: True: its process has said its last message.
         heard: when it was heard, as last written (microseconds since 1970).
-        held: what it has claimed.
+        held: its claims.
     """
 
     number: Number
@@ -75,7 +75,7 @@ class MemberRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
 
 
 class RetryRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """What is known of records that are not new.
+    """The facts of records that are not new.
 
     Attributes:
         high: one above the last offset; 0: the row is gone.

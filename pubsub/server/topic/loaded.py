@@ -38,6 +38,7 @@ class Loaded:
         next_stage, next_piece: the first free numbers of stages and their fragments.
         dropped: number and fragment count of stages without a topic.
         unused_watermarks: numbers of copies of `last` that no span refers to.
+        discarded_copies: numbers of records copied for groups of no topic.
         discarded_shelves: numbers of shelves without a topic that still have delayed puts.
     """
 
@@ -57,3 +58,4 @@ class Loaded:
     dropped: tuple[tuple[int, int], ...] = ()
     unused_watermarks: tuple[int, ...] = ()
     discarded_shelves: tuple[int, ...] = ()
+    discarded_copies: tuple[int, ...] = ()

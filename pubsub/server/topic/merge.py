@@ -116,9 +116,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     tail, before = Span(topic.open.id, end), dict(topic.subscriptions)
     its_groups = _newer_groups(topic, other, behind=bool(behind))
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
-        mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
-        if group := group_of(name):
-            mine, its = (None, its or _ended(mine)) if group in its_groups else (mine or _ended(its), None)
+        mine, its = _both(topic, other, name, its_groups)
         if mine is not None and (its is None or _is_newer(mine, its, bool(behind))):
             subscription = mine
             rest = cut(mine.cursor.backlog, topic.open.id, end)
@@ -158,6 +156,16 @@ def _newer_groups(topic: Topic, other: Topic, *, behind: bool) -> frozenset[str]
 
     rows = {name: group.row for name, group in topic.groups.items()}
     return frozenset(name for name, group in other.groups.items() if is_its(rows.get(name), group.row))
+
+
+def _both(
+    topic: Topic, other: Topic, name: str, its_groups: frozenset[str]
+) -> tuple[Subscription | None, Subscription | None]:
+    """Return the subscriptions with a key at both sides; of a part of a group, only the one that the merge keeps."""
+    mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
+    if group := group_of(name):
+        return (None, its or _ended(mine)) if group in its_groups else (mine or _ended(its), None)
+    return mine, its
 
 
 def _ended(part: Subscription | None) -> Subscription:
@@ -218,7 +226,7 @@ def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, gro
     """Count records from the other server as handed out, in a subscription that came from there or that grew."""
     for name, subscription in topic.subscriptions.items():
         if grown or subscription is not before.get(name):
-            topic.suppose_all_handed_out(subscription.cursor)
+            subscription.cursor.suppose_all_handed_out(topic.logs)
 
 
 def _is_newer(mine: Subscription, its: Subscription, behind: bool) -> bool:

@@ -77,7 +77,7 @@ class Topic:
         order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
         in_force: the same with the server's default where they have no value.
-        groups: consumer groups by name, ended ones too. What waits for them is in `subscriptions`.
+        groups: consumer groups by name, ended ones too. Their waiting records are in `subscriptions`.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -141,10 +141,8 @@ class Topic:
             rest = spans_of.cut(subscription.cursor.backlog, old.id, old.end)
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
-        for group in self.groups.values() if self.groups else ():
-            if end is not None and group.row.on:  # A restored copy does not know what was claimed since.
-                group.set(suspended=True)
-            group.set(order=(*spans_of.cut(group.row.order, old.id, old.end), tail))
+        for group in self.groups.values():
+            group.go_on_in(old.id, old.end, tail, restored=end is not None)
         self.logs[log.id] = self.open = log
         self.begin_order("")  # The closed log may continue at another server.
         self.measured_total = 0
@@ -362,16 +360,6 @@ class Topic:
         log = self.logs.get(position[0])
         return log is not None and position[1] < log.end
 
-    def suppose_all_handed_out(self, cursor: Cursor) -> None:
-        """Count the whole stored backlog of a cursor as handed out, because it is unknown how much was."""
-        for span in reversed(cursor.backlog):
-            log = self.logs.get(span.log)
-            stop = 0 if log is None else log.end if span.high is None else min(span.high, log.end)
-            if span.low < stop:
-                cursor.handed = span.log, stop - 1
-                return
-        cursor.handed = None
-
     def waiting(self, spans: Iterable[Span]) -> int:
         """Count the records in these spans, including those that `watermark` and `since` leave out."""
         return sum(
@@ -389,10 +377,8 @@ class Topic:
             (subscription.cursor.backlog for subscription in self.subscriptions.values()),
             {log.id: log.end for log in self.logs.values()},
         )
-        for group in self.groups.values():
-            for log, low in group.floors():
-                if log in lowest:
-                    lowest[log] = min(low, lowest[log])
+        for log, low in (floor for group in self.groups.values() for floor in group.floors() if floor[0] in lowest):
+            lowest[log] = min(low, lowest[log])
         return lowest
 
     def trim(self, log: Log, low: int) -> bool:

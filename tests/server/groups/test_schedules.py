@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.server.groups.members import World
+from tests.server.groups.world import World
 from tests.server.moving import Pair
 
 
