@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from benchmarks.groups import peers
 from benchmarks.groups.takers import Taker
-from benchmarks.redis import connect
+from benchmarks.redis import Redis, connect
 from benchmarks.services import free_address
 from benchmarks.stage import Stage
 from benchmarks.worker import open_client
@@ -152,7 +152,7 @@ def _ours(directory: Path) -> Iterator[tuple[Any, Callable[[str], object]]]:
 
 @contextmanager
 def _redis(directory: Path) -> Iterator[tuple[Any, Callable[[str], object]]]:
-    with peers.Redis(directory) as server:
+    with Redis(directory) as server:
         redis = connect(server.address)
         redis.xgroup_create(QUEUE, "g", mkstream=True)
         yield server.address, lambda word: redis.xadd(QUEUE, {"b": word})
@@ -188,10 +188,10 @@ def _rabbitmq(directory: Path) -> Iterator[tuple[Any, Callable[[str], object]]]:
     }  # fmt: skip
     # The script on the PATH of Debian changes the user; the one that it runs does not.
     script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-    command = str(script) if script.exists() else shutil.which("rabbitmq-server")
+    command = str(script) if script.exists() else shutil.which("rabbitmq-server") or "rabbitmq-server"
     with ExitStack() as stack:
         for words in (["epmd"], [command]):
-            process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)  # type: ignore[list-item]  # noqa: S603
+            process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
             stack.callback(_end, process)
         pika = importlib.import_module("pika")
         parameters, end = pika.ConnectionParameters("127.0.0.1", port), time.monotonic() + READY_SECONDS

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from benchmarks.groups import peers
 from benchmarks.groups.takers import CONCURRENCY, HANDLER_SECONDS, Taker, Took
+from benchmarks.redis import connect
 from benchmarks.stage import Stage
 from pubsub.errors import PubsubError
 
@@ -88,7 +89,7 @@ def peer(name: str, directory: Path, sizes: dict[str, int]) -> dict[str, list[Fi
         for way, records in sizes.items():
             if name == "redis":
                 for group in groups:
-                    peers.connect(where).xgroup_create(way, group, mkstream=True)
+                    connect(where).xgroup_create(way, group, mkstream=True)
                 peers.fill_redis(server, way, records, BODY)
             else:
                 peers.fill_nats(server, way, groups, records, BODY)

@@ -74,7 +74,9 @@ class Taker:
 
     def said_within(self, seconds: float) -> Any:
         """The next line of the process; None if there is none in time. Only where a process says one line at a time."""
-        ready, _, _ = select.select([self._worker.process.stdout], [], [], max(0.0, seconds))
+        output = self._worker.process.stdout
+        assert output is not None
+        ready, _, _ = select.select([output], [], [], max(0.0, seconds))
         return self.said() if ready else None
 
     def tell(self, **words: Any) -> None:
