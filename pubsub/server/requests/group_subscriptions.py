@@ -21,6 +21,7 @@ from pubsub.server.state.state import State
 from pubsub.server.topic.consumers import Readers
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.group import Group, order_of
+from pubsub.server.topic.group_parts import enter_group
 from pubsub.server.topic.group_rows import GroupRow
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -94,12 +95,12 @@ class GroupSubscriptions:
             state.stamps.reading(now),
             order=order_of(cursor.backlog),
         )
-        group = topic.groups[request.name] = Group(request.name, row)
+        group = Group(request.name, row)
         group.changed = True
+        enter_group(topic, group)
         for part in group.parts:
             its = Cursor(cursor.since, cursor.acknowledged, cursor.backlog)
             topic.enter(group.key(part), Subscription(row.number, True, its, Readers()))
-        topic.dirty.group(topic.name, group.name)
         self._memory.forget(topic.name, group.name)
         if request.start != LATEST:
             state.measure(topic)
