@@ -74,6 +74,9 @@ def bench(
     replay: Annotated[
         bool, typer.Option("--replay", help="Measure old records taken from the begin, beside waiting ones, instead.")
     ] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Measure consumer groups instead, beside peers that run here.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside the limits of the machine itself.
@@ -92,6 +95,9 @@ def bench(
         return
     if replay:
         _measure_replay(secs, reps, directory, as_json)
+        return
+    if groups:
+        _measure_groups(secs, reps, directory, as_json)
         return
     numbers = read_sizes(sizes)
     _check(against, spark, with_keys, with_standby, over_http)
@@ -140,6 +146,14 @@ def _measure_retention(secs: float, reps: int, directory: Path | None, as_json: 
 def _measure_replay(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
     """Measure a million records from a second on; less makes them fewer."""
     from benchmarks.replay import measure, show
+
+    with directory_in(directory) as place:
+        show(measure(place, min(1.0, secs), reps), as_json=as_json)
+
+
+def _measure_groups(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
+    """Measure with all records from a second on; less makes them fewer."""
+    from benchmarks.groups.report import measure, show
 
     with directory_in(directory) as place:
         show(measure(place, min(1.0, secs), reps), as_json=as_json)

@@ -13,7 +13,7 @@ def _each(names: Iterable[str], *commands: str) -> dict[str, tuple[str, ...]]:
 
 _OF_CLIENT: Final = (
     *("put", "get", "subscribe", "unsubscribe", "flush", "discard", "renew"),
-    *("dead-letters", "export", "call", "replies", "serve"),
+    *("dead-letters", "export", "call", "replies", "serve", "process", "leave"),
 )
 _OF_SERVER: Final = ["drain", "switch", "forget", "promote", "restored", "remove", "check", "import"]
 _OF_KEYS: Final = ["authorize", "revoke"]
@@ -42,6 +42,8 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each(("key", "authorized"), "pubsub keys"),
         **_each(("webhooks", "hook", "hooks"), "pubsub webhook"),
         **_each(("broker", "worker", "queue", "work"), "pubsub service"),
+        **_each(("groups", "members", "consumer-groups"), "pubsub group list"),
+        **_each(("redrive", "release", "resume"), "pubsub group {} TOPIC NAME …"),
         **_each(("spark", "archive", "audit"), "pubsub pipeline"),
         **_each(("settings", "setting", "configuration"), "pubsub config"),
         "version": ("pubsub --version",),
@@ -52,6 +54,12 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each(("make", "new", "add"), "pubsub topic create TOPIC"),
         "put": ("pubsub client ID put TOPIC FILE",),
         **_each(("get", "subscribe"), "pubsub client ID {} TOPIC"),
+    },
+    "pubsub group": {
+        **_each(("ls", "status", "info", "describe"), "pubsub group list", "pubsub group show TOPIC NAME"),
+        **_each(("make", "new", "add", "create", "join"), "pubsub client ID subscribe TOPIC --group NAME"),
+        **_each(("delete", "remove", "drop"), "pubsub group end TOPIC NAME", "pubsub group redrive TOPIC NAME --drop"),
+        **_each(("letters", "dead"), "pubsub group dead-letters TOPIC NAME"),
     },
     "pubsub server": {
         **_each(("list", "ls", "show", "status", "info"), "pubsub status"),
@@ -65,7 +73,6 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each(("list", "ls"), "pubsub status"),
         **_each(("send", "publish", "produce"), "pubsub client ID put TOPIC FILE"),
         **_each(("receive", "consume", "read", "poll"), "pubsub client ID get TOPIC"),
-        "process": ("pubsub client ID get TOPIC", "Client.process in Python"),
     },
     "pubsub gateway": _each(("run", "serve", "up"), "pubsub gateway start"),
 }

@@ -29,7 +29,8 @@ from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.calls import Calls
-from pubsub.client.flows.crew import check_concurrency, in_tasks
+from pubsub.client.flows.crew import check_concurrency
+from pubsub.client.flows.crew_tasks import in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.group_waits import GroupOptions, make_wish
@@ -37,7 +38,7 @@ from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
-from pubsub.client.group_calls import AsyncGroupCalls, Claim, check_only_group
+from pubsub.client.group_calls import Claim, check_only_group
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
@@ -56,7 +57,7 @@ BREATH_SECONDS: Final = 0.005
 """Longest time for which calls that never wait keep other coroutines from running."""
 
 
-class AsyncClient(AsyncServiceCalls, AsyncGroupCalls, AsyncTopicCalls):
+class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
     """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
     The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some

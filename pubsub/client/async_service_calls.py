@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from math import inf
 
 from pubsub.client.arguments import Headers, check_count
+from pubsub.client.async_group_calls import AsyncGroupCalls
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.waiting import NONE
 from pubsub.client.flows.crew import check_concurrency
 from pubsub.client.flows.group_serving import GroupServing, check_concurrent_group
 from pubsub.client.flows.handlers import check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
-from pubsub.client.group_calls import AsyncGroupCalls
 from pubsub.client.storage.transaction import Transaction
 
 

@@ -50,6 +50,13 @@ Command = Annotated[
     ),
 ]
 
+Withdraw = Annotated[
+    bool, typer.Option("--withdraw", help="Stop serving for good, so that another client may serve it.")
+]
+Together = Annotated[
+    bool, typer.Option("--group", help="Share the calls with any number of workers that give --group, too.")
+]
+
 HandlerTimeout = Annotated[
     float | None,
     typer.Option(
@@ -176,10 +183,9 @@ def serve(
     ] = None,
     part: Part = 0,
     parts: Parts = 1,
+    group: Together = False,
     handler_timeout: HandlerTimeout = None,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Stop serving for good, so that another client may serve it.")
-    ] = False,
+    withdraw: Withdraw = False,
     as_json: AsJson = False,
 ) -> None:
     """Answer each call of SERVICE with the output of COMMAND.
@@ -187,6 +193,9 @@ def serve(
     The client is the worker of SERVICE until Ctrl-C or SIGTERM. If COMMAND exits with another code than 0, or
     --handler-timeout kills it, it is tried again. After --handler-attempts tries the caller gets an error reply.
     Effects of COMMAND are not undone, so they may happen more than once.
+
+    With --group several clients serve SERVICE, and each call goes to one of them. --parts then keeps the order of each
+    message key; callers name no parts.
 
     COMMAND gets these variables. PUBSUB_CALL is the ID of the call, PUBSUB_CALLER the caller, PUBSUB_CALL_KEY the
     message key. PUBSUB_CALL_DOUBTFUL is 1 if a worker with a lost state directory may have handled the call before,
@@ -206,7 +215,7 @@ def serve(
     with opened_client(ctx, loaded, new=True) as client:
         console.note(f"{ctx.obj} serves {service}; Ctrl-C stops it without losing a call")
         served = client.serve(
-            service, _handler(command, handler_timeout), timeout=idle, max=count, part=part, parts=parts
+            service, _handler(command, handler_timeout), timeout=idle, max=count, part=part, parts=parts, group=group
         )
         client.flush()  # Otherwise the last replies might stay here until the next start.
     console.report(as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {served:,} calls")

@@ -15,11 +15,11 @@ from pubsub.errors import Interrupted, StorageError
 from pubsub.protocol import Position
 
 LEAVE_SECONDS: Final = 5.0
-"""Longest wait of a close until groups know what is done and what is given back, if they were heard lately."""
+"""Longest wait of a close until groups know the finished and the returned messages, if they were heard lately."""
 
 NOT_LEFT: Final = (
-    "group %s of %s did not confirm what this client gives back: its next start does that, and until then it may count"
-    " as in doubt"
+    "group %s of %s did not confirm the messages that this client gives back: its next start does, and until then they"
+    " may count as in doubt"
 )
 
 _log: Final = logging.getLogger("pubsub.client")
@@ -69,7 +69,7 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
 
 
 def _leave_groups(session: Session) -> list[GroupMember]:
-    """Give back what members of groups hold, and let them tell what is done; return these members."""
+    """Give back the records of groups' members, and let them tell all that is done; return these members."""
     found = [member for member in session.core.all_members() if not member.left and member.failure is None]
     for member in found:
         member.stop_calls()

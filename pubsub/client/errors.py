@@ -285,8 +285,8 @@ class GroupInDoubt(CallerError):
         super().__init__(topic, group, records, members)
 
     def __str__(self) -> str:
-        who = ", ".join(self.members[:10]) or "a member"
+        silent = ", ".join(self.members[:10]) or "a member"
         return (
-            f"group {self.group} of {self.topic}: {self.records} records are in doubt at {who}; start it again, or end"
-            " the group with force"
+            f"group {self.group} of {self.topic}: {self.records} records are in doubt at {silent}; start it again, or"
+            " end the group with force"
         )

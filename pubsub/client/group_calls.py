@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from math import inf
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from pubsub.client.client_base import ClientBase
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.flows.crew import in_tasks, on_threads
+from pubsub.client.flows.crew import on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.group_processing import GroupProcessing, check_claim
-from pubsub.client.flows.group_serving import GroupServing
 from pubsub.client.flows.group_waits import GroupOptions
-from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
-from pubsub.client.flows.serving import LOOK_SECONDS, AsyncCallHandler
-from pubsub.errors import CallerError, Unavailable
+from pubsub.client.flows.handlers import Handler, check_handler
+from pubsub.errors import CallerError
 
 Claim = Literal["auto", "before"]
 """When a record is claimed: as the handler's pace allows, or always before its handler begins."""
@@ -41,7 +38,7 @@ class GroupCalls(ClientBase, ABC):
         """Run a call's flow on this thread."""
 
     def leave(self, topic: str, *, group: str, timeout: float | None = None) -> None:
-        """Leave a consumer group: finish what is in hand, and give all else back. Nothing stays in doubt.
+        """Leave a consumer group: finish the messages in hand, and give all others back. Nothing stays in doubt.
 
         `close` leaves all groups. A later call that takes from the group joins again.
 
@@ -51,7 +48,7 @@ class GroupCalls(ClientBase, ABC):
 
         Raises:
             NotSubscribed: this client is no member.
-            Unavailable: the service did not confirm in time; what this client holds is given back once it is heard.
+            Unavailable: the service did not confirm in time; all is given back once this client is heard.
             PubsubError: otherwise as `get`.
         """
         self._run(self._calls.group_waits.leave(topic, group, timeout))
@@ -90,76 +87,6 @@ class GroupCalls(ClientBase, ABC):
     def _group_messages(self, topic: str, group: str, timeout: float | None) -> Iterator[Message]:
         while True:
             found: Batch = self._run(self._calls.group_gets.get_on(topic, group, timeout))
-            if not found:
-                return
-            yield found[0]
-
-
-class AsyncGroupCalls(ClientBase, ABC):
-    """The calls of `AsyncClient` about groups."""
-
-    @abstractmethod
-    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
-        """Run a call's flow."""
-
-    @abstractmethod
-    async def _breathe(self) -> None:
-        """Let other coroutines run."""
-
-    async def leave(self, topic: str, *, group: str, timeout: float | None = None) -> None:
-        """Leave a consumer group, and give all back; arguments and errors as `Client.leave`."""
-        await self._run(self._calls.group_waits.leave(topic, group, timeout))
-
-    async def end_group(self, topic: str, group: str, *, force: bool = False, timeout: float | None = None) -> None:
-        """End a consumer group for all its members; arguments and errors as `Client.end_group`."""
-        await self._run(self._calls.group_waits.end(topic, group, timeout, force=force))
-
-    async def _process_group(
-        self,
-        topic: object,
-        group: str,
-        handler: AsyncHandler,
-        timeout: float | None,
-        most: int,
-        concurrency: int,
-        claim: str,
-    ) -> int:
-        check_handler(handler, awaits=True)
-        check_claim(claim)
-        calls = self._calls
-        member = calls.group_waits.member_of(topic, group)
-        source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run_flow)
-        run = self._run_flow
-        return await in_tasks(calls.session, source, handler, timeout, most, concurrency, run, self._breathe)
-
-    async def _serve_group(
-        self, worker: GroupServing, handler: AsyncCallHandler, timeout: float | None, most: int | None, concurrency: int
-    ) -> int:
-        session, run = self._calls.session, self._run_flow
-        session.until(timeout)
-        await self._run(worker.begin_serving())
-        until = inf if timeout is None else session.now + timeout
-        while (left := worker.left(most)) > 0:
-            seconds = max(0.0, min(LOOK_SECONDS, until - session.now))
-            wrapped = worker.wrapped_async(handler)
-            try:
-                taken = await in_tasks(session, worker, wrapped, seconds, left, concurrency, run, self._breathe)
-            except Unavailable:
-                taken = 0
-                if session.now >= until:
-                    raise
-            if taken:
-                until = inf if timeout is None else session.now + timeout
-            elif session.now >= until:
-                break
-        return worker.served
-
-    async def _run_flow(self, flow: Flow[Any]) -> Any:
-        return await self._run(flow, breathes=False)
-
-    async def _group_messages(self, topic: str, group: str, timeout: float | None) -> AsyncIterator[Message]:
-        while True:
-            found: Batch = await self._run(self._calls.group_gets.get_on(topic, group, timeout))
             if not found:
                 return
             yield found[0]

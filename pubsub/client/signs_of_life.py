@@ -2,7 +2,7 @@
 
 A handler may write for hours, and its open transaction has the lock of the session. Nothing new can be said then. But a
 member of a group that is not heard for a liveness counts as silent. So the thread that drives the sockets repeats the
-last message of each member, without the lock (docs/explanation/groups.md, GR4).
+last message of each member, without the lock (docs/explanation/client-session.md, D13).
 """
 
 from __future__ import annotations

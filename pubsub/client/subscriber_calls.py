@@ -50,7 +50,7 @@ class SubscriberCalls(TopicOperations, ABC):
             group: make this consumer group, or join it: each message has its effect at one member.
             options: values of a group that is made; a member that joins may name none.
                 mode="shared": any member gets a message; "keyed": a key is at one member at a time, in `parts` parts.
-                on_lost="wait": what a killed member had claimed waits for its state directory; "redeliver": it goes to
+                on_lost="wait": the claimed messages of a killed member wait for its directory; "redeliver": they go to
                 another one after `lost_seconds`, doubtful. attempts: until a message is a dead letter of the group.
 
         Raises:

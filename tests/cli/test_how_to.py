@@ -24,6 +24,15 @@ def commands(page: str) -> list[str]:
     return [line[2:] for line in lines if line.startswith("$ ")]
 
 
+def with_gateway(lines: list[str]) -> list[str]:
+    """The same lines, with the gateway that they start in the background until the end, at a free port."""
+    port = free_port()
+    lines = [line.replace(":8080", f":{port}") for line in lines]
+    gateway = next(number for number, line in enumerate(lines) if line.startswith("pubsub gateway start"))
+    lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
+    return ["set -m", *lines]
+
+
 def typed(place: Path, lines: list[str], cluster: str) -> str:
     """What these lines print, typed in a directory; the cluster that they start is stopped."""
     (place / "bin").mkdir()
@@ -84,14 +93,11 @@ def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
 
 
 def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
-    lines, port = commands("keep-messages.md"), free_port()
+    lines = with_gateway(commands("keep-messages.md"))
     text = (PAGES / "keep-messages.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "ops.py").write_text(program)
-    gateway = next(number for number, line in enumerate(lines) if line.startswith("pubsub gateway start"))
-    lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
-    lines = ["set -m", *(line.replace(":8080", f":{port}") for line in lines), f"{sys.executable} ops.py"]
-    found = typed(tmp_path, lines, "cluster")
+    found = typed(tmp_path, [*lines, f"{sys.executable} ops.py"], "cluster")
     assert found.count("orders: keep=ever drop=never (version ") == 2
     assert "orders: keep=7d drop=30d (version " in found
     assert '"body":"tea\\n"' in found
@@ -99,14 +105,10 @@ def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
 
 
 def test_the_latest_message_of_each_key_is_read_as_a_table(tmp_path: Path) -> None:
-    page, port = "keep-the-latest.md", free_port()
+    page = "keep-the-latest.md"
     (program,) = re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "shop.py").write_text(program)
-    lines = commands(page)
-    gateway = next(number for number, line in enumerate(lines) if line.startswith("pubsub gateway start"))
-    lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
-    lines = [line.replace(":8080", f":{port}") for line in lines]
-    found = typed(tmp_path, ["set -m", *lines, f"{sys.executable} shop.py"], "cluster")
+    found = typed(tmp_path, [*with_gateway(commands(page)), f"{sys.executable} shop.py"], "cluster")
     assert "EUR\t1.09\n" in found
     found = re.sub(r'"stamp":\d+,', "", found)
     assert '"values":[{"key":"EUR","body":"1.09\\n"},{"key":"JPY","body":"0.0064\\n"}],"next":null' in found
@@ -193,12 +195,12 @@ def test_a_family_of_topics_is_subscribed_to_before_its_topics_begin(tmp_path: P
     page = "subscribe-to-a-family.md"
     (program,) = re.findall(r"^```python\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "family.py").write_text(program)
-    lines = commands(page)
-    assert lines[-1].startswith("pubsub topic unsubscribe orders.eu")
+    lines = with_gateway(commands(page))
+    assert lines[-1].startswith("pubsub topic unsubscribe 'orders.>'")
     found = typed(tmp_path, [*lines, f"{sys.executable} family.py"], "cluster")
     taken = re.findall(r'"topic": ?"(orders[a-z.]+)".*?"body": ?"(\w+)', found, re.DOTALL)
     # Each topic has an order of its own; which of two topics comes first is not promised.
-    assert sorted(taken) == [("orders.eu", "tea"), ("orders.us.east", "milk")]
+    assert sorted(taken) == [("orders.asia", "rice"), ("orders.eu", "tea"), ("orders.us.east", "milk")]
     assert "billing is not subscribed to orders.eu any more" in found
     assert "orders.asia b'rice'" in found
 
@@ -255,3 +257,21 @@ def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
     assert "b'bad coffee\\n' no such customer 1\n" in found
     assert "b'bad\\n' no such customer 1\n2 redriven\n0 purged\n" in found
     assert "\nfailed: the bank is down\npaid coffee in attempt 3\n" in found
+
+
+def test_workers_share_a_topic(tmp_path: Path) -> None:
+    lines = [line for line in commands("share-work.md") if not line.startswith(("pubsub down", "pubsub keys"))]
+    (program, _) = re.findall(
+        r"^```python\n(.*?)^```$", (PAGES / "share-work.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "worker.py").write_text(program)
+    lines = [line.replace("python worker.py w", f"{sys.executable} worker.py w") for line in lines]
+    lines = [re.sub(r"^(\S+ worker.py \w+) & ", r"\1 > worker.log 2>&1 & ", line) for line in lines]
+    lines.insert(0, "trap 'kill $(jobs -p) || true' EXIT")
+    found = typed(tmp_path, lines, "cluster")
+    assert "redriven 1 dead letters of billing of orders" in found
+    assert "dropped " in found
+    assert "1 tea\n" in found
+    assert "1 milk\n" in found
+    assert "handled 2 messages of orders" in found
+    assert "billing of orders: shared, on_lost=wait, 5 attempts" in found

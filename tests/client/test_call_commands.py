@@ -37,6 +37,17 @@ def test_a_call_is_made_served_asked_for_again_and_forgotten(
     assert f"w no longer serves {name}" in capfd.readouterr().out
 
 
+def test_workers_of_a_group_share_a_service(service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
+    assert main(["w1", "serve", name, "--group", "--idle", "0", *place]) == 0
+    assert main(["c", "call", name, "hello", "--id", "c1", "--wait", "3", *place]) == 30
+    assert main(["w2", "serve", name, "--group", "--count", "1", *place, "--", "tr", "a-z", "A-Z"]) == 0
+    capfd.readouterr()
+    assert main(["c", "replies", "c1", "--wait", "20", *place]) == 0
+    assert capfd.readouterr().out == "HELLO"
+    assert main(["w3", "serve", name, "--idle", "0", "--timeout-seconds", "1", *place]) != 0
+
+
 def test_a_command_that_reads_late_gets_all_of_a_large_call(service: str, tmp_path: Path) -> None:
     """The call is larger than a pipe, and signals are checked meanwhile."""
     place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from rig import LOG, OTHER, Rig, batch, records, settled, status
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.client.core.changes import DeadLettered, DeletionNoted, Intended, Told
+from pubsub.client.core.changes import DeadLettered, Intended, Told
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS
-from pubsub.client.core.loss_reports import DELETED, DELETED_AFTER_ALL, DELETED_UNKNOWN
-from pubsub.client.core.prefetch import Taking
 from pubsub.errors import DataLoss, StateCopied, Superseded
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
 
@@ -223,64 +219,6 @@ def test_a_lost_position_is_recorded_and_the_subscription_is_made_anew() -> None
     rig.answer(again, settled(again.message, (OTHER, 0)))
     assert sub.cursor.position == (OTHER, 0)
     assert isinstance(sub.losses.tell(), DataLoss)
-
-
-@pytest.mark.parametrize(
-    ("facts", "first", "last", "reason"),
-    [
-        ({"number": 1, "first": (LOG, 6), "message": (LOG, 9)}, f"{LOG}.6", f"{LOG}.9", DELETED),
-        ({"number": 1}, "", "", DELETED_AFTER_ALL),
-        ({}, "", "", DELETED_UNKNOWN.format(after=f" after {LOG}.5")),
-    ],
-    ids=["a backlog", "nothing", "not known"],
-)
-def test_a_deletion_claims_the_records_that_are_lost_and_no_others(
-    facts: dict[str, Any], first: str, last: str, reason: str
-) -> None:
-    rig = Rig()
-    sub = rig.subscribed(5)
-    (get,) = rig.wants(sub)
-    facts |= {"number": sub.intent.number} if facts else {}
-    rig.answer(get, status(Outcome.GONE, reason="deleted", **facts))
-    (letter,) = [change for change in rig.committed if isinstance(change, DeadLettered | DeletionNoted)]
-    assert isinstance(letter, DeadLettered) is bool(first)
-    rig.core.settle(sub, rig.now + 5)
-    told = sub.losses.tell()
-    assert (told.first, told.last, told.reason) == (first, last, reason)
-    assert ("are lost (" in str(told)) is bool(first)
-
-
-@pytest.mark.parametrize(("taken", "first"), [(2, f"{LOG}.8"), (4, "")], ids=["some", "all"])
-def test_messages_that_the_application_has_taken_since_the_last_acknowledgement_are_not_lost(
-    taken: int, first: str
-) -> None:
-    rig = Rig()
-    sub = rig.subscribed(5)
-    (get,) = rig.wants(sub)
-    (get,) = rig.answer(get, records(6, [1, 2, 3, 4]))
-    taking = sub.take(taken)
-    assert isinstance(taking, Taking)
-    sub.took(taking)
-    sub.synced()  # The GET under way still names the earlier position.
-    facts = {"number": sub.intent.number, "first": (LOG, 6), "message": (LOG, 9)}
-    rig.answer(get, status(Outcome.GONE, reason="deleted", **facts))
-    assert sub.losses.tell().first == first
-
-
-@pytest.mark.parametrize("range_", [{}, {"first": (OTHER, 1), "message": (OTHER, 9)}], ids=["nothing", "a range"])
-def test_a_deletion_claims_no_range_if_the_application_has_taken_messages_of_another_holder_since(
-    range_: dict[str, Any],
-) -> None:
-    rig = Rig()
-    sub = rig.subscribed(5)
-    (get,) = rig.wants(sub)
-    (get,) = rig.answer(get, records(6, [1]))
-    taking = sub.take(1)
-    assert isinstance(taking, Taking)
-    sub.took(taking)
-    rig.answer(get, status(Outcome.GONE, reason="deleted", number=sub.intent.number, **range_))
-    told = sub.losses.tell()
-    assert (told.first, told.reason) == ("", DELETED_UNKNOWN.format(after=f" after {LOG}.6"))
 
 
 def test_a_loss_is_reported_at_once_if_the_subscription_cannot_be_made_anew() -> None:

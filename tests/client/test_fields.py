@@ -25,6 +25,10 @@ BASE: list[c.Change] = [
     ),
     c.PatternIntended("orders.>", True, 4),
     c.PatternIntended("audit.>", True, 4),
+    *(c.GroupJoined(member, "t", f"g{member}", A, 2, A, "{}", "[]") for member in (1, 2)),
+    *(c.GroupDone(member, log, -1, low, low + 2) for member in (1, 2) for log in (A, B) for low in (3, 9)),
+    *(c.GroupDone(1, A, 0, low, low + 2) for low in (3, 9)),
+    *(c.GroupBegun(member, A, place, 1) for member in (1, 2) for place in (7, 8)),
     *(c.DeletionNoted(topic, "noted") for topic in ("t", "u", "t")),
 ]
 
@@ -51,7 +55,15 @@ CHANGES: list[c.Change] = [
     c.DeadLettered("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0, b"key", b"headers"),
     c.DeletionNoted("t", "reason"),
     c.Told("t", 1, 1),
+    c.LossRaised("t"),
     c.Renewed(B),
+    c.GroupJoined(3, "t", "g", A, 5, B, '{"a":1}', "[1]"),
+    c.GroupOpened(1, False, 3),
+    c.GroupDone(1, A, -1, 5, 8, (9,)),
+    c.GroupTold(1, A, -1, ((4, 5),)),
+    c.GroupBegun(1, A, 9, 2),
+    c.GroupAttemptsTold(1, ((A, 7),)),
+    c.GroupForgotten(1),
 ]
 
 ALIKE = {
@@ -64,6 +76,10 @@ ALIKE = {
     ("Tried", "topic"): c.Tried("u", (B, 6), 2),
     ("WaitingDropped", "topic"): c.WaitingDropped("u"),
     ("LettersRemoved", "letters"): c.LettersRemoved([2]),
+    ("LossRaised", "topic"): c.LossRaised("u"),
+    ("GroupDone", "replaced"): c.GroupDone(1, A, -1, 5, 8, (3,)),
+    ("GroupTold", "ranges"): c.GroupTold(1, A, -1, ((4, 6),)),
+    ("GroupAttemptsTold", "places"): c.GroupAttemptsTold(1, ((A, 8),)),
     ("Told", "topic"): c.Told("u", 1, 1),
 }
 """Another value that is there to be changed, where most would change nothing."""

@@ -165,7 +165,7 @@ HANDLING = {
     "commit": HandlerTransaction.commit,
     "roll_back": HandlerTransaction.roll_back,
     "batch": Processing.batch,
-    "attempt": Processing._attempt,
+    "attempt": Processing.run,
     "uncount": Processing._uncount,
     "let_go": Processing._let_go,
 }

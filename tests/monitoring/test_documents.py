@@ -62,6 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Told]]
             gateway.wait_line("gateway ready")
             with httpx2.Client(base_url=f"http://{at}", timeout=60.0) as client:
                 client.put("/topics/orders/subscribers/shop").raise_for_status()
+                client.put("/topics/orders/groups/billing/members/m1").raise_for_status()
                 client.put("/topics/orders/settings", json={"keep": "7d"}).raise_for_status()
                 client.post("/topics/orders/messages", content=b"x").raise_for_status()
                 client.post("/topics/orders/messages?delay=3600", content=b"later").raise_for_status()

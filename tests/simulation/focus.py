@@ -377,7 +377,8 @@ def wrong_clock(seed: int) -> Fate:
     )
 
 
-IN_SPLITS = {"home", "travel", "numbers", "watermark"}
+GROUPS = (*group_members.breakage.breakages, *group_servers.breakage.breakages)
+IN_SPLITS = {"home", "travel", "numbers", "watermark", "nofilter", "store"}
 """Breakages of groups that concern topics which move, or which several servers hold."""
 
 FOCUSED: dict[str, Callable[[int], Fate]] = {
@@ -411,10 +412,8 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "delay: delivered": delayed_and_repeated,
     **dict.fromkeys(expiry.breakage.breakages, expired),
     **dict.fromkeys(limits.breakage.breakages, limited),
-    **dict.fromkeys((*group_members.breakage.breakages, *group_servers.breakage.breakages), grouped),
-    **dict.fromkeys(
-        (title for title in group_servers.breakage.breakages if title.split(": ")[1] in IN_SPLITS), grouped_split
-    ),
+    **dict.fromkeys(GROUPS, grouped),
+    **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in IN_SPLITS), grouped_split),
     "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
     "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),
     "mixtures: a put of a client costs nothing": mixed("quotas of clients"),

@@ -153,6 +153,8 @@ class Simulation:
         for node in cast.nodes:
             if not isinstance(node, ServerNode):
                 node.end("over")
+        for worker in cast.workers:
+            worker.bury()
         self._count()
         operations = sum(
             user.operations for user in (*cast.users, *(one.node for one in (*cast.twins, *cast.replicas)))

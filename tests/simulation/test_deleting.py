@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.deleting import Deletion
-from tests.simulation.history import ACKED, History, Put, Reading
+from pubsub.client.core.loss_reports import DELETED, DELETED_AFTER_ALL
+from pubsub.errors import DataLoss
+from tests.simulation.deleting import Deletion, Told
+from tests.simulation.history import ACKED, History, Put, Reading, Seen
 from tests.simulation.simulation import simulate
 
 NEVER_GOT = "c4 on t never got m, put at 5.000 (acked)"
@@ -71,6 +73,29 @@ def test_a_subscriber_that_was_told_of_the_deletion_must_get_what_was_put_since_
     run.superseded()
     run.reading.confirm(6.0, run.history.deletions)
     assert run.judged() == [NEVER_GOT]
+
+
+LOG = "a" * 16
+
+
+@pytest.mark.parametrize(
+    ("error", "got", "found"),
+    [
+        (DataLoss("t", f"{LOG}.3", f"{LOG}.9", DELETED), f"{LOG}.2", []),
+        (DataLoss("t", f"{LOG}.3", f"{LOG}.9", DELETED), f"{LOG}.3", [f"of the loss of {LOG}.3, and had received it"]),
+        (DataLoss("t", "", "", DELETED_AFTER_ALL), f"{LOG}.2", ["that it had received everything, and lacks m"]),
+    ],
+    ids=["a true range", "a received message", "nothing, though it lacks one"],
+)
+def test_a_report_of_a_deletion_is_compared_with_the_received_messages(
+    error: DataLoss, got: str, found: list[str]
+) -> None:
+    run = _Continued()
+    run.history.alone = True
+    run.history.puts["m"].acked_at = 5.5
+    run.reading.parts[-1].append(Seen("t", "another", got, 5.0))
+    Told(run.reading, error, 2.0, 6.0).judge(run.history)
+    assert run.history.violations == [f"c4 on t was told {one}" for one in found]
 
 
 def test_a_client_whose_directories_change_while_its_topic_is_deleted_again_and_again() -> None:

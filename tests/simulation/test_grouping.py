@@ -6,22 +6,41 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.breakages.table import broken
 from tests.simulation.fate import Fate
 from tests.simulation.focus import FOCUSED
 from tests.simulation.grouping.plan import grouped, grouped_pairs, grouped_split, grouping
-from tests.simulation.sample import sampled
+from tests.simulation.sample import require_caught, run_once, sampled
 from tests.simulation.simulation import simulate
 
 FAMILIES = grouped, grouped_split, grouped_pairs
 RUNS = [f"{made.__name__} {seed}" for made in FAMILIES for seed in range(4)]
 EACH_TIME_RUNS = ("grouped 0", "grouped_split 0", "grouped_pairs 0")
 
-SHOWN: dict[str, int] = {}
+SHOWN = {
+    "groups: claim: an effect commits for what is only offered": 0,
+    "groups: cut: after a power cut only what its directory has counts as begun": 12,
+    "groups: doubt: what a silent member has claimed goes to others": 192,
+    "groups: front: records are claimed from anywhere in a part": 12,
+    "groups: home: a group is made, and works, though another server may hold the topic": 1,
+    "groups: kept: what is committed and not fsynced is not named": 5,
+    "groups: nofilter: a member drops by the publisher's counter": 5,
+    "groups: numbers: members' numbers stay behind in a move": 5,
+    "groups: part: two members may hold claims of one part": 0,
+    "groups: repeat: what is done is told once": 47,
+    "groups: rest: a record goes back without those behind it in its part": 118,
+    "groups: settle: a new process does not tell what its directory has as done": 5,
+    "groups: stop: a member goes on with what it does not name": 0,
+    "groups: store: an empty directory is the member that was before": 4,
+    "groups: told: what was given up goes out without the mark": 116,
+    "groups: watermark: a merge's filter is not looked at": 11,
+}
 """A seed that shows a breakage, of the family that `focus` names."""
 
-EACH_TIME: tuple[str, ...] = ()
-"""The runs of these are the shortest."""
+EACH_TIME = (
+    "groups: part: two members may hold claims of one part",
+    "groups: stop: a member goes on with what it does not name",
+)
+"""The runs of these are the shortest, and of a seed that runs anyway."""
 
 
 def _made(name: str) -> Callable[[int], Fate]:
@@ -31,14 +50,14 @@ def _made(name: str) -> Callable[[int], Fate]:
 @pytest.mark.parametrize("run", sampled(RUNS, EACH_TIME_RUNS))
 def test_nothing_is_found_in_runs_of_groups(run: str) -> None:
     name, seed = run.split()
-    result = simulate(int(seed), _made(name)(int(seed)))
+    result = run_once(_made(name), int(seed))
     assert result.violations == []
     assert result.counters["group effects"] > 0
 
 
 def test_a_seed_repeats_its_run() -> None:
     """Tasks, and a process that waits with its thread blocked, come in the same order each time."""
-    one, other = (simulate(3, grouped(3)) for _ in range(2))
+    one, other = run_once(grouped, 0), simulate(0, grouped(0))
     assert (one.trace, one.events) == (other.trace, other.events)
 
 
@@ -49,7 +68,4 @@ def test_some_ordinary_runs_have_groups() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("title", sampled(SHOWN, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
-    seed = SHOWN[title]
-    with broken(title):
-        assert simulate(seed, FOCUSED[title](seed)).violations
-    assert simulate(seed, FOCUSED[title](seed)).violations == []
+    require_caught(title, FOCUSED[title], (SHOWN[title],))

@@ -247,7 +247,6 @@ class DeadLettered:
         first, last: positions as text, `log.offset`.
         at: seconds since 1970.
         headers: encoded as in the message's batch.
-        told: True if the application learns of a range at once.
     """
 
     topic: str
@@ -262,7 +261,6 @@ class DeadLettered:
     at: float
     key: bytes = b""
     headers: bytes = b""
-    told: bool = False
 
 
 @dataclass(slots=True)
@@ -288,6 +286,13 @@ class Told:
 
 
 @dataclass(slots=True)
+class LossRaised:
+    """The application learns at once of the loss that the same commit keeps as a dead letter, the newest of a topic."""
+
+    topic: str
+
+
+@dataclass(slots=True)
 class Renewed:
     """The state directory becomes another publisher: a new store ID, and every chain begins anew."""
 
@@ -296,7 +301,7 @@ class Renewed:
 
 @dataclass(slots=True)
 class GroupJoined:
-    """The client is a member of a consumer group. What it did under another number of the group is forgotten.
+    """The client is a member of a consumer group. Its work under another number of the group is forgotten.
 
     Attributes:
         member: number of this membership in the state file.
@@ -350,7 +355,7 @@ class GroupDone:
 
 @dataclass(slots=True)
 class GroupTold:
-    """The service knows what is done. Of a lane, only `ranges` are kept."""
+    """The service knows of finished records. Of a lane, only `ranges` are kept."""
 
     member: int
     log: str
@@ -406,6 +411,7 @@ Change = (
     | DeadLettered
     | DeletionNoted
     | Told
+    | LossRaised
     | Renewed
     | GroupJoined
     | GroupOpened

@@ -43,7 +43,7 @@ class GroupCore(PatternCore):
 
     Attributes:
         members: the memberships by topic and name of the group.
-        former: memberships under an earlier store ID, which only have to give back what they hold.
+        former: memberships under an earlier store ID, which only have to give back their records.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class GroupCore(PatternCore):
     def load_group_work(
         self, member: GroupMember, done: Iterable[tuple[str, int, int, int]], begun: Iterable[tuple[str, int, int]]
     ) -> None:
-        """Load what a membership did, in the forms of `Store.group_done` and `Store.group_begun`."""
+        """Load the work of a membership, in the forms of `Store.group_done` and `Store.group_begun`."""
         places = Places(Range(log, low, high, None if part < 0 else part) for log, part, low, high in done)
         member.load_work(places, {(log, offset): attempts for log, offset, attempts in begun}, self.cuts)
 
@@ -100,7 +100,7 @@ class GroupCore(PatternCore):
 
     def all_members(self) -> list[GroupMember]:
         """Return all memberships."""
-        return [*self.members.values(), *self.former]
+        return [*self.members.values(), *self.former] if self.former else list(self.members.values())
 
     # Calls
 
@@ -135,7 +135,7 @@ class GroupCore(PatternCore):
         ]  # fmt: skip
 
     def groups_renewed(self, changes: Iterable[GroupJoined]) -> None:
-        """Accept the commit of `group_renewal`: the earlier store IDs give back what they hold."""
+        """Accept the commit of `group_renewal`: the earlier store IDs give back their records."""
         former, self.members = list(self.members.values()), {}
         for change, before in zip(changes, former, strict=True):
             before.lose_hands()
@@ -323,7 +323,8 @@ class GroupCore(PatternCore):
         if not self.members and not self.former:
             return out
         for member in self.all_members():
-            self._send_ask(member, out, now)
+            if member.ask is not None:
+                self._send_ask(member, member.ask, out, now)
             before = member.sent
             work = member.next_work(now, self.numbers.take, self.numbers.epoch)
             if work is not None:
@@ -333,10 +334,7 @@ class GroupCore(PatternCore):
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
         return out
 
-    def _send_ask(self, member: GroupMember, out: list[Outgoing], now: float) -> None:
-        ask = member.ask
-        if ask is None:
-            return
+    def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:
         if ask.done or now >= ask.until:
             member.ask = None
             if ask.done and member.remaking and ask.failure is not None:
@@ -380,13 +378,13 @@ class GroupCore(PatternCore):
     def deadline(self) -> float | None:
         """Return the next time at which `tick` or `outgoing` has work; None: not before the next call or answer."""
         due = super().deadline()
-        times = [member.deadline() for member in self.all_members()]
-        times += [
-            member.ask.deadline
-            for member in self.all_members()
-            if member.ask is not None and not member.ask.done and member.ask.deadline is not None
-        ]
-        at = min(times, default=float("inf"))
+        if not self.members and not self.former:
+            return due
+        at = float("inf")
+        for member in self.all_members():
+            at, ask = min(at, member.deadline()), member.ask
+            if ask is not None and not ask.done and ask.deadline is not None:
+                at = min(at, ask.deadline)
         return due if at == float("inf") else at if due is None else min(due, at)
 
 
@@ -397,7 +395,7 @@ def allow_again(member: GroupMember) -> None:
 
 
 def read_answer(status: Status) -> tuple[tuple[Holding, ...], Records | None]:
-    """Return what an answer to WORK shows, and its records.
+    """Return the lines of an answer to WORK, and its records.
 
     Raises:
         DecodeError: it is damaged.

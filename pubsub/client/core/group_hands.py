@@ -1,8 +1,8 @@
 """The records of a group that handlers have in hand, and the states of their claims.
 
 A handler may begin a record that is only offered. Before its effect can commit, the record must be claimed: the server
-must have answered that this member holds it (docs/explanation/groups.md, GR1). The states of a record in hand, and what
-an event makes of them:
+must have answered that this member holds it (docs/explanation/groups.md, GR1). The states of a record in hand, and
+the next state after an event:
 
     state      asks     held      refused   absent
     OFFERED    ASKING   CLAIMED   -         OFFERED   the handler runs; an offer that ended decides nothing yet

@@ -1,4 +1,4 @@
-"""Keep what a member of a group has, and take account of the server's answers (docs/explanation/groups.md).
+"""Keep the records of a group's member, and take account of the server's answers (docs/explanation/groups.md).
 
 Every record that the server shows as held or offered is in exactly one place here:
 
@@ -9,7 +9,7 @@ Every record that the server shows as held or offered is in exactly one place he
     gone       given back since the last message; an answer under way may still show it
 
 `kept` has the claimed ones of queue, hands and soft; `offered` has the offered ones of queue and hands. A message names
-both, so what it does not name goes back. A record's range also covers the offsets before it, and behind the last one,
+both, so all else goes back. A record's range also covers the offsets before it, and behind the last one,
 that have no record any more. So the ranges that a message names stay few.
 
 The rules are docs/explanation/groups.md, GR3, GR5, GR6, GR9 and GR16.
@@ -37,7 +37,7 @@ class Missing(NamedTuple):
 
 
 class Holdings:
-    """What a member has.
+    """The records of a member.
 
     Args:
         parts: of a keyed group; 0: it is shared.
@@ -136,7 +136,7 @@ class Holdings:
         return bool(entries)
 
     def lose_all(self) -> None:
-        """Forget everything but what is done: the group is another one now, or this member is."""
+        """Forget everything but the finished records: the group is another one now, or this member is."""
         for hand in tuple(self.hands.values()):
             hand.state = LOST
         self.hands.clear()
@@ -148,7 +148,7 @@ class Holdings:
     # Messages
 
     def claims(self, *, queued: bool) -> Places:
-        """Return what a message asks to claim: what handlers wait for, and if `queued` all that is offered here."""
+        """Return the records to claim: those that handlers need, and if `queued` all offered ones."""
         found = Places()
         for hand in self.hands.values():
             if hand.state == ASKING:
@@ -160,10 +160,10 @@ class Holdings:
         return found
 
     def say(self, claims: Places, done_max: int) -> Say:
-        """Return what the next message names; what was given back so far is settled by it.
+        """Return the names of the next message; it settles all that was given back so far.
 
         Args:
-            claims: what it asks to claim.
+            claims: the records that it asks to claim.
             done_max: most ranges to tell as done. Others are named as kept, since they would go back otherwise.
         """
         self._gone.clear()
@@ -182,7 +182,7 @@ class Holdings:
         """Take account of the answer to the last message.
 
         Args:
-            said: what that message said.
+            said: the words of that message.
             lines: all that the member holds and is offered.
             records: those that the message did not name.
         """
@@ -214,7 +214,7 @@ class Holdings:
                 self.offered.discard(lane, hand.low, hand.high)
 
     def _update_queue(self, held: Places, offered: Places, marked: Sequence[Holding]) -> None:
-        """Let the queue have what the answer shows, as it shows it."""
+        """Let the queue have the records that the answer shows, as it shows them."""
         for one in marked:  # Counts and marks may have changed since a record was handed out.
             self.queue.replace(lambda entry, one=one: _with_marks(entry, one))  # type: ignore[misc]
         if _within(self.kept, held) and _within(self.offered, offered):

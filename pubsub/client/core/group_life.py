@@ -1,9 +1,9 @@
-"""The life of a member's process, as a table (docs/explanation/groups.md, *States*).
+"""The life of a member's process, as a table (docs/explanation/group-promises.md, *States of a member and of a part*).
 
     state     called    answered  leaves    ends    joined
-    NEW       NEW       WORKING   LEAVING   ENDED   NEW      its first message keeps nothing, and tells what is done
+    NEW       NEW       WORKING   LEAVING   ENDED   NEW      its first message keeps nothing, and tells all that is done
     WORKING   WORKING   WORKING   LEAVING   ENDED   NEW
-    LEAVING   LEAVING   LEFT      LEAVING   ENDED   NEW      it gives all back, and tells what is done
+    LEAVING   LEAVING   LEFT      LEAVING   ENDED   NEW      it gives all back, and tells all that is done
     LEFT      NEW       LEFT      LEFT      ENDED   LEFT     it holds nothing, and the service knows that
     ENDED     ENDED     ENDED     ENDED     ENDED   NEW      the group was ended, or this process may not go on
 

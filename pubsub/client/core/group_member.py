@@ -1,7 +1,7 @@
-"""Decide what a member of a consumer group says, and when (docs/explanation/groups.md, *Wire*).
+"""Decide about the messages of a consumer group's member (docs/explanation/groups.md, GR26).
 
-One message says everything: what is done, what the member goes on with, what it asks to claim, and how much more it
-wants. What it does not name goes back. So a lost message needs no repair but the next one.
+One message says everything: finished records, records that the member goes on with, claims that it asks for, and how
+much more it wants. All else goes back. So a lost message needs no repair but the next one.
 
 At most one message waits for its answer. If the server may hold it (a long poll), the next one replaces it as soon as
 there is news. Otherwise news wait for its answer, and without an answer in time the same message goes out again, under
@@ -33,10 +33,10 @@ TELL_SECONDS: Final = 0.25
 """Longest time until done work is told, if no other message tells it."""
 
 BUSY_SECONDS: Final = 0.5
-"""Time for which all handlers are busy before what they have not begun goes back."""
+"""Time for which all handlers are busy before records that they have not begun go back."""
 
 IDLE_SECONDS: Final = 0.1
-"""Time without a call before what no handler has begun goes back."""
+"""Time without a call before records that no handler has begun go back."""
 
 WAIT_SECONDS: Final = 10.0
 """Longest time for which the server may hold a message."""
@@ -48,27 +48,28 @@ TELL_MAX: Final = WORK_LINES_MAX // 4
 """Most ranges done, and most ended attempts, in one message. The others are in the next one."""
 
 NAMES_MAX: Final = WORK_LINES_MAX // 2
-"""Most ranges that a member names as kept or offered; with more, what no handler has begun goes back."""
+"""Most ranges that a member names as kept or offered; with more, records that no handler has begun go back."""
 
 POLL_SECONDS: Final = 1.0
 """Time between two messages of a member to which the server hands out nothing, for a reason."""
 
 
 class GroupMember(GroupWork):
-    """Decides what a member says, and when; arguments and attributes as of `GroupWork`."""
+    """Decides about a member's messages; arguments and attributes as of `GroupWork`."""
 
     # Messages
 
     def _want(self, now: float) -> int:
         """Return how many more records to ask for."""
-        calls = [call for call in self.calls if now < call.until]
-        if self.stopped or not calls or now < self._poll_at:
+        left, workers, gets = 0, 0, False  # In one loop: this is a part of the cost of each record.
+        for call in self.calls:
+            if now < call.until:
+                left, workers, gets = left + call.left, workers + call.workers, gets or call.gets
+        if not workers or now < self._poll_at or self.stopped:
             return 0
         queued, held = self.holdings.queue.records, len(self.holdings.hands)
-        left = sum(call.left for call in calls)
-        workers = sum(call.workers for call in calls)
         room = CLAIMED_RECORDS_MAX - queued - held
-        if any(call.gets for call in calls):
+        if gets:
             want = max(left, self.pace.ahead(1)) - queued if queued < left else 0
         elif self.pace.fast:
             ahead = min(self.pace.ahead(workers), max(0, left))
@@ -100,9 +101,10 @@ class GroupMember(GroupWork):
 
     def _claims(self) -> bool:
         """Return True if something is to be claimed."""
-        if any(hand.state == ASKING for hand in self.holdings.hands.values()):
-            return True
-        return self._claims_queue and self.holdings.queue.offered > 0
+        for hand in self.holdings.hands.values():
+            if hand.state == ASKING:
+                return True
+        return self.holdings.queue.offered > 0 and self._claims_queue
 
     @property
     def _claims_queue(self) -> bool:
@@ -137,7 +139,7 @@ class GroupMember(GroupWork):
         say = self.holdings.say(claims, NAMES_MAX if self.life == NEW else TELL_MAX)
         say = say._replace(tried=tried, later=later, dead=dead)
         wait = 0.0
-        tells = bool(claims or say.done or ended)  # What is told must be answered, or it is told again and again.
+        tells = bool(claims or say.done or ended)  # News must be answered, or it is told again and again.
         if want and not tells and self.life != NEW:
             until = max(call.until for call in self.calls)
             wait = 0.0 if self.retries.failed else min(WAIT_SECONDS, max(0.0, until - now))
@@ -235,7 +237,7 @@ class GroupMember(GroupWork):
             self.give_back_queue()
 
     def _back_at(self) -> float:
-        """Return the time at which what no handler has begun goes back (GR22)."""
+        """Return the time at which records that no handler has begun go back (GR22)."""
         if not self.holdings.queue:
             return float("inf")
         if not self.calls:

@@ -1,8 +1,8 @@
 """Choose, by the pace of the handler, how many records a member takes ahead, and whether they come claimed.
 
-What is claimed and not done when a process is killed is in doubt until its directory is back. So a member takes ahead
-what its handlers do in AHEAD_SECONDS. If one record takes longer than that, records are only offered, and each is
-claimed before its effect (docs/explanation/groups.md, *The idea*).
+A claimed record of a killed process is in doubt until its directory is back. So a member takes ahead as many records as
+its handlers do in AHEAD_SECONDS. If one record takes longer than that, records are only offered, and each is
+claimed before its effect (docs/explanation/client-session.md, D14).
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ class Pace:
 
     Attributes:
         seconds: mean time for a record; None: none was handled yet.
+        fast: True if a record takes less than AHEAD_SECONDS.
     """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
+        self.fast = False
 
     def took(self, seconds: float) -> None:
         """Take account of one record."""
@@ -34,11 +36,7 @@ class Pace:
             self.seconds = seconds
         else:
             self.seconds += WEIGHT * (seconds - self.seconds)
-
-    @property
-    def fast(self) -> bool:
-        """True if a record takes less than AHEAD_SECONDS."""
-        return self.seconds is not None and self.seconds < AHEAD_SECONDS
+        self.fast = self.seconds < AHEAD_SECONDS
 
     def ahead(self, workers: int) -> int:
         """Return the number of records that so many handlers do in AHEAD_SECONDS; one each at least."""

@@ -64,14 +64,18 @@ class Places:
         return found is not None and found.covers(low, high)
 
     def joined(self, lane: Lane, low: int, high: int) -> tuple[int, int, tuple[int, ...]]:
-        """Return what `add` of [low, high) makes; nothing changes.
+        """Return the range that `add` of [low, high) makes; nothing changes.
 
         Returns:
             The joined range, and the starts of the earlier ranges that it replaces, but its own.
         """
-        touching = self._lanes[lane].touching(low, high) if lane in self._lanes else []
+        found = self._lanes.get(lane)
+        touching = found.touching(low, high) if found is not None else ()
         if not touching:
             return low, high, ()
+        if len(touching) == 1:  # Special case: a range grows, as usual.
+            first, last = touching[0]
+            return min(low, first), max(high, last), () if first <= low else (first,)
         first, last = min(low, touching[0][0]), max(high, touching[-1][1])
         return first, last, tuple(start for start, _ in touching if start != first)
 

@@ -20,7 +20,7 @@ _LIMITS: Final = frozenset({"GROUPS_MAX", "groups_max", "topics_max", "members_m
 
 
 class Wish(NamedTuple):
-    """What the application names of a group; the values of who joins may be those of the maker, or none.
+    """The values that the application names of a group; a member that joins may name none.
 
     Attributes:
         mode: "any", "shared" or "keyed".

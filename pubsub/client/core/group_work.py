@@ -1,10 +1,10 @@
-"""Keep the state of a member of a consumer group: its calls, its records, and what its state file has of them.
+"""Keep the state of a member of a consumer group: its calls, its records, and its rows in the state file.
 
 The changes of the state file are planned here and accepted after their commit, so memory never runs ahead of the disk.
-Three tables have what a process must find after a kill (docs/explanation/groups.md, GR8, GR9 and GR23):
+Three tables are for the process after a kill (docs/explanation/groups.md, GR8, GR9 and GR23):
 
     the membership      the group's number and values, and whether the last process has left
-    what is done        ranges; the service may not know all of them
+    finished records    ranges; the service may not know all of them
     attempts            begun, and not known to the service to be over
 """
 
@@ -107,8 +107,8 @@ class GroupWork:
     Attributes:
         number: of the group; 0: it was not joined yet.
         values: of the group, as the service has them.
-        wish: what the application named.
-        holdings: what it has.
+        wish: the values that the application named.
+        holdings: its records.
         pace: of the handlers.
         calls: the calls that take from the group now.
         failure: error of every call until the application subscribes again, or for a denial, until the next call.
@@ -151,7 +151,7 @@ class GroupWork:
         self._poll_at = self._sign_at = self._took_at = float("-inf")
         self._last: Work | None = None
         self._shown = Say()
-        """What the server showed in its last answer, as the names of a message."""
+        """The records of the server's last answer, as the names of a message."""
         self._changed = self._settles = False
         self._began_at = self._idle_at = float("-inf")
 
@@ -163,7 +163,7 @@ class GroupWork:
         self.holdings = Holdings(values.parts)
 
     def load_work(self, done: Places, begun: dict[Position, int], cuts: int) -> None:
-        """Load what an earlier process did, and tell it at once unless that process has left (GR8, GR23).
+        """Load the work of an earlier process, and tell it at once unless that process has left (GR8, GR23).
 
         Args:
             cuts: number of power cuts of this state up to now.
@@ -196,7 +196,7 @@ class GroupWork:
         self.look()
 
     def forget(self) -> None:
-        """Forget what was done and begun under an earlier number of the group."""
+        """Forget all work under an earlier number of the group."""
         self.holdings.lose_all()
         self._rows, self.begun, self.ended, self._stale_lanes, self._told = Places(), {}, {}, {}, []
         self.left = True
@@ -233,14 +233,14 @@ class GroupWork:
         self.give_back_queue()
 
     def leave(self) -> None:
-        """Give all back, and tell what is done; a new call joins again."""
+        """Give all back, and tell all that is done; a new call joins again."""
         self.life = LIFE[self.life, LEAVES]
         if self.life == LEAVING:
             self.give_back_queue()
 
     @property
     def settles(self) -> bool:
-        """True if the service must learn, without a call, what an earlier process did."""
+        """True if the service must learn, without a call, of the work of an earlier process."""
         return self._settles and self.life == NEW
 
     @property
@@ -301,15 +301,16 @@ class GroupWork:
         Args:
             place: a record with a counted attempt that is over.
         """
-        changes = self.cleanup()
+        changes = self.cleanup() if self._stale_lanes else []
         for log, low, high, part in ranges:
             first, last, replaced = self._rows.joined((log, part), low, high)
             changes.append(GroupDone(self.member, log, -1 if part is None else part, first, last, replaced))
-        told = [*self._told, place] if place is not None else self._told
-        return [*changes, *([GroupAttemptsTold(self.member, tuple(told))] if told else [])]
+        if place is not None or self._told:
+            changes.append(GroupAttemptsTold(self.member, (*self._told, *(() if place is None else (place,)))))
+        return changes
 
     def cleanup(self) -> list[Change]:
-        """Return the changes that drop what the service knows; `cleaned` follows the commit."""
+        """Return the changes that drop all that the service knows; `cleaned` follows the commit."""
         return [
             GroupTold(self.member, log, -1 if part is None else part, tuple(self._rows.of((log, part))))
             for log, part in self._stale_lanes
@@ -325,7 +326,8 @@ class GroupWork:
 
     def row_done(self, ranges: Iterable[Range], place: Position | None = None) -> None:
         """Accept the commit of `done_changes` in the state of the disk."""
-        self.cleaned()
+        if self._stale_lanes or self._told:
+            self.cleaned()
         self._rows.update(ranges)
         if place is not None:
             self.begun.pop(place, None)
@@ -350,7 +352,8 @@ class GroupWork:
         """Accept the commit of a claimed record's effect."""
         self.row_done((Range(hand.log, hand.low, hand.high, hand.part),), (hand.log, hand.offset))
         self.holdings.finish(hand)
-        self.look()
+        if not self.ready:  # The end of a record makes nothing less ready.
+            self.look()
 
     def failed(self, hand: Hand, ended: Ended) -> None:
         """Give a record back after an attempt without an effect, and tell its outcome."""

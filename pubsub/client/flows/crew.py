@@ -12,7 +12,6 @@ The rules are docs/explanation/client-session.md, D11 and D12.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from threading import Lock, Thread
@@ -76,7 +75,7 @@ class Source(Protocol[Found]):
         """Undo the beginning of a message with an attempt that an exception from anywhere ended."""
 
     def between(self) -> None:
-        """Do what is due between two messages. The lock is held."""
+        """Do the due work between two messages. The lock is held."""
 
 
 class Crew(Generic[Found]):
@@ -206,7 +205,7 @@ class Crew(Generic[Found]):
         self.stopping = True
         if self.failure is None:
             self.failure = error
-        elif not isinstance(error, CallerError | asyncio.CancelledError):
+        elif isinstance(error, Exception) and not isinstance(error, CallerError):
             _log.warning("client %s: a further handler failed meanwhile: %s", self.session.name, error)
 
 
@@ -251,33 +250,6 @@ class Threads:
             thread.join()
 
 
-class Tasks:
-    """The worker tasks of one call."""
-
-    def __init__(self, crew: Crew[Any], breathe: Callable[[], Awaitable[None]]) -> None:
-        self._crew, self._breathe = crew, breathe
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def start(self) -> None:
-        """Start a worker."""
-        task = asyncio.get_running_loop().create_task(self._crew.work(self._breathe))
-        self.tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # The call raises it.
-
-    async def join(self) -> None:
-        """Let no further message begin, cancel the handlers that still run, and wait for them."""
-        self._crew.stopping = True
-        for task in tuple(self.tasks):
-            task.cancel()
-        while self.tasks:
-            await asyncio.wait(tuple(self.tasks))
-
-
 def on_threads(
     session: Session, source: Source[Found], handler: Handler, timeout: float | None, most: int, concurrency: int
 ) -> Flow[int]:
@@ -295,36 +267,6 @@ def on_threads(
         finally:
             threads.join()
             source.release()
-        if taken or not ready:
-            return taken
-
-
-async def in_tasks(
-    session: Session,
-    source: Source[Found],
-    handler: AsyncHandler,
-    timeout: float | None,
-    most: int,
-    concurrency: int,
-    run: Callable[[Flow[Any]], Awaitable[Any]],
-    breathe: Callable[[], Awaitable[None]],
-) -> int:
-    """Handle messages side by side in tasks; return the number taken. `run` runs a flow."""
-    check_handler(handler, awaits=True)
-    check_count("max", most)
-    until = session.until(timeout, started := session.now)
-    while True:
-        ready = await run(source.wait(started, until))
-        crew = Crew(session, source, handler, most, concurrency, awaits=True)
-        tasks = Tasks(crew, breathe)
-        try:
-            source.hold()
-            taken: int = await run(crew.lead(tasks.start))
-        finally:
-            try:
-                await tasks.join()
-            finally:
-                source.release()
         if taken or not ready:
             return taken
 

@@ -5,7 +5,8 @@ after its return. So a process that ends within a handler, before that, leaves n
 until the commit, because an open transaction has the client's only connection to its database, and nobody may wait for
 the service while it holds that (docs/explanation/client-session.md, D2).
 
-The rules are docs/explanation/groups.md, GR1, GR16, GR22 and GR23.
+The rules are docs/explanation/groups.md, GR1, GR16, GR22, GR23, GR24 and GR25, and
+docs/explanation/client-session.md, D14.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.group_waits import GroupWaits
 from pubsub.client.flows.handler_run import HandlerRun, NotOurs
 from pubsub.client.flows.handlers import AsyncHandler
-from pubsub.client.session import Session
 from pubsub.errors import CallerError, Interrupted
 from pubsub.protocol.group_bodies import Range
 from pubsub.protocol.time_to_live import is_over
@@ -66,28 +66,23 @@ class GroupTransaction(HandlerTransaction):
     """A handler's transaction, which claims its record before it begins.
 
     Args:
-        claim: waits until the record is claimed; raises ClaimLost.
-        check: the same, if the claim was granted or refused already. The lock is held.
+        run: the records of the call.
+        attempt: the record.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        changes: Callable[[], Sequence[Change]],
-        claim: Callable[[], None],
-        check: Callable[[], None],
-    ) -> None:
-        super().__init__(session, changes)
-        self._claim, self._check = claim, check
+    def __init__(self, run: GroupProcessing, attempt: GroupAttempt) -> None:
+        super().__init__(run.session, lambda: run.changes(attempt))
+        self._run, self._attempt = run, attempt
 
     def prepare(self) -> None:
-        """Claim the record. The lock is not held."""
-        self._session.handlers.discard(self._thread)
-        self._claim()
+        """Wait until the record is claimed. The lock is not held."""
+        if self._attempt.hand.state != CLAIMED:
+            self._session.handlers.discard(self._thread)
+            self._run.claim(self._attempt)
 
     def entered(self) -> None:
-        """Check, under the lock, that the record still belongs to this client."""
-        self._check()
+        """Check, under the lock, that the record belongs to this client."""
+        self._run.check(self._attempt)
 
 
 class GroupProcessing(HandlerRun[GroupAttempt]):
@@ -220,25 +215,21 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
 
     def transaction_of(self, attempt: GroupAttempt) -> HandlerTransaction:
         """Make the transaction of a handler."""
-        return GroupTransaction(
-            self.session,
-            lambda: self._changes(attempt),
-            lambda: self._claim(attempt),
-            lambda: self._check(attempt),
-        )
+        return GroupTransaction(self, attempt)
 
-    def _check(self, attempt: GroupAttempt) -> None:
+    def check(self, attempt: GroupAttempt) -> None:
+        """Check that a record belongs to this client. The lock is held.
+
+        Raises:
+            ClaimLost: it does not.
+        """
         member, hand = self.member, attempt.hand
         if not member.is_claimed(hand):
             raise ClaimLost(member.topic, member.name, attempt.message.id)
         attempt.message.doubtful = hand.piece.doubtful  # It may have been given up since its handler began.
 
-    def _claim(self, attempt: GroupAttempt) -> None:
-        """Wait on this thread until a record is claimed.
-
-        Raises:
-            ClaimLost: it is not, or no answer came for the client's time-out.
-        """
+    def claim(self, attempt: GroupAttempt) -> None:
+        """Wait on this thread until the claim of a record is granted or refused, for the client's time-out at most."""
         if attempt.hand.state == CLAIMED:
             return
         flow = self._claiming(attempt)
@@ -261,7 +252,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         if self._await is not None and not transaction.begun and not self.member.is_decided(attempt.hand):
             await self._await(self._claiming(attempt))
 
-    def _changes(self, attempt: GroupAttempt) -> Sequence[Change]:
+    def changes(self, attempt: GroupAttempt) -> Sequence[Change]:
         """Return the changes that commit with the handler's: the record is done, and the next one is begun."""
         member, hand, call = self.member, attempt.hand, self._call_of
         if not member.is_claimed(hand):

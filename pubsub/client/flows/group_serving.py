@@ -1,8 +1,8 @@
 """Serve calls as one of several workers of a service: the workers are a consumer group of the service's topic.
 
-A call's effect, its reply and its end at the group are one commit. A call whose worker died is in doubt only if it was
-claimed; others are not held up. A call that failed as often as the group allows, one that is rejected, and one with a
-deadline that has passed are answered with an error, in one commit with their end.
+A call's effect, its reply and its end at the group are one commit. A call of a worker that died is in doubt only if it
+was claimed; others are not held up. A call that failed as often as the group allows, one that is rejected, and one
+with a deadline that has passed are answered with an error, in one commit with their end.
 
 The rules are docs/explanation/calls.md, X2 and X5, and docs/explanation/groups.md, GR1.
 """
@@ -168,10 +168,10 @@ class GroupServing(GroupProcessing, Replies):
         else:
             self.session.counters["handler_errors"] += 1
         try:
-            self._claim(attempt)
+            self.claim(attempt)
             with self.session.entered():
-                self._check(attempt)
-                with Work(self.session, partial(self._changes, attempt), fsync=False) as transaction:
+                self.check(attempt)
+                with Work(self.session, partial(self.changes, attempt), fsync=False) as transaction:
                     self.put_reply(transaction, request, outcome, calling.error_body(text))
                 self.handled(attempt)
                 self.send_due()

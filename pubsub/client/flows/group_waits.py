@@ -6,7 +6,7 @@ from typing import Final, Literal, TypedDict
 
 from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX
 from pubsub.client.arguments import check_not_of_calls, check_seconds, check_truth
-from pubsub.client.core.changes import DeadLettered
+from pubsub.client.core.changes import Change, DeadLettered, LossRaised
 from pubsub.client.core.group_core import GroupCore, allow_again
 from pubsub.client.core.group_life import LEFT
 from pubsub.client.core.group_member import GroupMember
@@ -46,7 +46,7 @@ class GroupOptions(TypedDict, total=False):
 
 
 def make_wish(start: Start | None, options: GroupOptions) -> Wish:
-    """Return what a call of `subscribe` names of a group.
+    """Return the values that a call of `subscribe` names of a group.
 
     Raises:
         CallerError: a value is not allowed.
@@ -202,9 +202,9 @@ class GroupWaits:
             raise Unavailable("leave", topic, seconds, member.trouble or session.silence)
 
     def begin_leaving(self, member: GroupMember) -> None:
-        """Give back what handlers still have, and let the last message go out. The lock is held."""
+        """Give back the records of handlers, and let the last message go out. The lock is held."""
         member.lose_hands()
-        self.session.sync()  # What is done must be told with the last message.
+        self.session.sync()  # The last message must tell all that is done.
         member.leave()
 
     # Waiting
@@ -248,14 +248,14 @@ class GroupWaits:
                 return False
 
     def end_call(self, member: GroupMember, call: GroupCall) -> None:
-        """End a call; what it has not taken goes back unless another call comes soon."""
+        """End a call; the records that it has not taken go back unless another call comes soon."""
         with self.session.lock:
             member.end_call(call, self.session.now)
             if not self.session.is_cut_off:
                 self.session.wake()
 
     def _raise(self, member: GroupMember) -> None:
-        """Raise what a call must learn. The lock is held."""
+        """Raise the news for a call. The lock is held."""
         if member.failure is not None:
             raise member.failure
         if member.losses or member.holdings.missing:
@@ -270,14 +270,13 @@ class GroupWaits:
         session = self.session
         if member.losses:
             error = member.losses.pop(0)
-            letter = _letter(error, session.clock.wall())
-            session.commit([letter])
+            session.commit(_letter(error, session.clock.wall()))
             return error
         missing = member.holdings.missing[0]
         log, low, high, _ = missing.range
         reason = _REASONS.get(missing.reason, UNREADABLE)
         error = DataLoss(member.topic, format_position((log, low)), format_position((log, high - 1)), reason)
-        session.commit([_letter(error, session.clock.wall()), *member.done_changes((missing.range,))])
+        session.commit([*_letter(error, session.clock.wall()), *member.done_changes((missing.range,))])
         member.row_done((missing.range,))
         member.holdings.told_missing(missing)
         member.look()
@@ -301,5 +300,7 @@ class GroupWaits:
             raise Unavailable("get", member.topic, round(until - started, 3), reason)
 
 
-def _letter(error: DataLoss, at: float) -> DeadLettered:
-    return DeadLettered(error.topic, error.first, error.last, "", 0, 0, None, error.reason, 0, at, told=True)
+def _letter(error: DataLoss, at: float) -> list[Change]:
+    """Return the changes that keep a loss, which is raised at once."""
+    letter = DeadLettered(error.topic, error.first, error.last, "", 0, 0, None, error.reason, 0, at)
+    return [letter, LossRaised(error.topic)]

@@ -69,7 +69,7 @@ class HandlerRun(ABC, Generic[A]):
         """Forget a message that no longer belongs to this client, after the rollback; return 0."""
 
     async def before_commit(self, attempt: A, transaction: HandlerTransaction) -> None:
-        """Do what must be done between the handler's return and the commit."""
+        """Prepare the commit after the handler's return."""
 
     async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit; return the number of messages taken."""

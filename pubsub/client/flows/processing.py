@@ -89,12 +89,7 @@ class Processing(Attempts, HandlerRun[Attempt]):
             awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
             hold: what waits behind a message that waits.
         """
-        if awaits:
-            from asyncio import current_task  # noqa: PLC0415  a client on threads does not load asyncio
-
-            held_by: object = current_task()
-        else:
-            held_by = Hand(get_ident())
+        held_by = current_holder(awaits=awaits)
         ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:
@@ -188,6 +183,15 @@ class Hand:
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
+
+
+def current_holder(*, awaits: bool) -> object:
+    """Return the mark of the present task, or of the present thread, which has a message in hand."""
+    if awaits:
+        from asyncio import current_task  # noqa: PLC0415  a client on threads does not load asyncio
+
+        return current_task()
+    return Hand(get_ident())
 
 
 async def _breathe() -> None:

@@ -12,7 +12,6 @@ The rules are docs/explanation/retries.md, J3 and J11.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from threading import get_ident
 from typing import Any, Final
@@ -27,7 +26,7 @@ from pubsub.client.flows.attempts import Attempt
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.handlers import AsyncHandler
-from pubsub.client.flows.processing import Processing
+from pubsub.client.flows.processing import Processing, current_holder
 from pubsub.client.flows.turns import check_topics
 from pubsub.client.session import Session
 from pubsub.errors import CallerError
@@ -65,7 +64,7 @@ class SideBySide(Processing):
 
     Args:
         topics: as for `process`.
-        hold: what waits behind a message that waits or is in hand: those with its key, or none.
+        hold: the messages that wait behind one that waits or is in hand: those with its key, or none.
         concurrency: most handlers at a time.
     """
 
@@ -184,7 +183,7 @@ class SideBySide(Processing):
 
     async def attempt(self, found: Attempt, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit."""
-        task = asyncio.current_task() if awaits else None
+        task = current_holder(awaits=awaits)
         self.hands.tasks.add(task)
         try:
             return await self.run(found, handler, awaits=awaits)

@@ -169,7 +169,7 @@ def _dead_letter(db: apsw.Connection, letter: c.DeadLettered) -> None:
             letter.at,
         ),
     )
-    if letter.body is None and not letter.told:
+    if letter.body is None:
         db.execute("insert into pubsub_untold values (last_insert_rowid(), ?)", (letter.topic,))
     if letter.key or letter.headers:
         number = db.last_insert_rowid()
@@ -188,6 +188,11 @@ def _tell(db: apsw.Connection, told: c.Told) -> None:
 
 def _note_deletion(db: apsw.Connection, noted: c.DeletionNoted) -> None:
     db.execute("insert into pubsub_deletions (topic, reason) values (?, ?)", (noted.topic, noted.reason))
+
+
+def _raise_loss(db: apsw.Connection, change: c.LossRaised) -> None:
+    newest = "select max(id) from pubsub_untold where topic = ?"
+    db.execute(f"delete from pubsub_untold where id = ({newest})", (change.topic,))  # noqa: S608
 
 
 def _renew(db: apsw.Connection, change: c.Renewed) -> None:
@@ -281,6 +286,7 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.DeadLettered: _dead_letter,
     c.DeletionNoted: _note_deletion,
     c.Told: _tell,
+    c.LossRaised: _raise_loss,
     c.Renewed: _renew,
     c.GroupJoined: _join_group,
     c.GroupOpened: _open_group,

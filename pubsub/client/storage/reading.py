@@ -152,7 +152,7 @@ class Reading:
         return [(*row[:-1], bool(row[-1])) for row in rows]
 
     def group_done(self, member: int) -> list[tuple[str, int, int, int]]:
-        """Return log, part, low and high of what a membership has done and may not have told."""
+        """Return log, part, low and high of each finished range that a membership may not have told."""
         statement = "select log, part, low, high from pubsub_group_done where member = ? order by 1, 2, 3"
         return list(self.db.execute(statement, (member,)))
 

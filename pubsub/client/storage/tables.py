@@ -90,7 +90,7 @@ GROUPS: Final = (
     "create table if not exists pubsub_group_begun (member integer not null, log text not null, place integer not null,"
     " attempts integer not null, primary key (member, log, place)) without rowid",
 )
-"""Memberships in consumer groups; what is done and the service may not know; attempts that it may not know.
+"""Memberships in consumer groups; finished ranges, and attempts, that the service may not know.
 
-An older store gets these tables too. An older release knows no groups: what it leaves here stays true.
+An older store gets these tables too. An older release knows no groups, and leaves them as they are.
 """

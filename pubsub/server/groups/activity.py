@@ -102,6 +102,7 @@ class Activity:
         ready: of a keyed group, the parts in which something may wait; None: all.
         seen: by log, the offset up to which the parts of the records are in `ready`.
         look: True: the polls are served in this loop.
+        expired: members whose messages have waited for long enough.
         due: monotonic seconds at which a delayed record is due.
         sizes: the mean bytes of records that went to a member.
         counts: events, by name.
@@ -116,6 +117,7 @@ class Activity:
     ready: dict[int, None] | None = None
     seen: dict[str, int] = field(default_factory=dict)
     look: bool = False
+    expired: list[Key] = field(default_factory=list)
     due: float = float("inf")
     sizes: dict[Key, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)

@@ -54,7 +54,7 @@ class Memory:
         self._activities: dict[Name, Activity] = {}
         self._indexes: dict[Name, PartIndex] = {}
         self._look: dict[Name, None] = {}
-        self._expiries: list[tuple[float, Name]] = []
+        self._expiries: list[tuple[float, Name, Key]] = []
         self._look_at = self._idle_at = float("inf")
         self._due = False
         polls = state.long_polls
@@ -123,12 +123,14 @@ class Memory:
         """Serve a group in this loop."""
         self._look[topic, group] = None
 
-    def waits(self, topic: str, group: str, expires: float) -> None:
-        """Note that a WORK waits until a time, and serve its group in this loop."""
-        heappush(self._expiries, (expires, (topic, group)))
+    def waits(self, topic: str, group: str, key: Key, expires: float) -> None:
+        """Note that a member's WORK waits until a time, and serve its group in this loop."""
+        heappush(self._expiries, (expires, (topic, group), key))
         if len(self._expiries) > 64 + 4 * sum(len(activity.polls) for activity in self._activities.values()):
             self._expiries = [
-                (poll.expires, name) for name, activity in self._activities.items() for poll in activity.polls.values()
+                (poll.expires, name, key)
+                for name, activity in self._activities.items()
+                for key, poll in activity.polls.items()
             ]
             heapify(self._expiries)
         self.look(topic, group)
@@ -172,6 +174,14 @@ class Memory:
                 for part in index.parts_between(log, seen, end):
                     activity.ready[part] = None
             activity.seen[log.id] = end
+
+    @staticmethod
+    def is_empty(desk: Desk) -> bool:
+        """Return True if nothing waits in a shared group, so that no member can get anything."""
+        group, topic = desk.group, desk.topic
+        if group.keyed or any(row.state for row in group.copies.values()):
+            return False
+        return not topic.waiting(desk.lanes.spans(0))
 
     def share(self, desk: Desk, hungry: int) -> int:
         """Return the share of one of the members that wait for something."""
@@ -234,7 +244,10 @@ class Memory:
     def tick(self, now: float) -> None:
         """Note the groups in which something is due; `watch` and the serving do it, when all records are stored."""
         while self._expiries and self._expiries[0][0] <= now:
-            self._look[heappop(self._expiries)[1]] = None
+            _, name, key = heappop(self._expiries)
+            self._look[name] = None
+            if (found := self._activities.get(name)) is not None:
+                found.expired.append(key)
         for name, activity in self._activities.items():
             if activity.due <= now:
                 activity.due = float("inf")

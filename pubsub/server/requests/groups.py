@@ -248,7 +248,10 @@ class Groups:
             return
         poll.changed = bool(work.say.claim) or not self._has_all(desk.group, key, poll)
         activity.polls[key] = poll
-        self._memory.waits(topic.name, group.name, poll.expires)
+        activity.look = activity.look or poll.changed
+        if poll.expires <= now:
+            activity.expired.append(key)
+        self._memory.waits(topic.name, group.name, key, poll.expires)
 
     def _has_all(self, group: Group, key: Key, poll: Poll) -> bool:
         """Return True if a member holds, or is offered, all that its message goes on with."""
@@ -273,10 +276,16 @@ class Groups:
         state = self._state
         desk = self._memory.desk(topic, group, now)
         activity = desk.activity
+        polls, expired = activity.polls, activity.expired
+        activity.expired = []
+        if not activity.look and self._memory.is_empty(desk):  # Usual while many members wait: each would get nothing.
+            turns = [(key, poll) for key in dict.fromkeys(expired) if (poll := polls.get(key)) and poll.expires <= now]
+        else:
+            turns = list(polls.items())
         activity.look = False
         self._memory.extend(desk)
-        hungry = sum(1 for poll in activity.polls.values() if poll.work.records_max)
-        for key, poll in list(activity.polls.items()):
+        hungry = sum(1 for _, poll in turns if poll.work.records_max)
+        for key, poll in turns:
             if self._given_bytes >= GIVEN_BYTES_MAX:
                 activity.look = True
                 return

@@ -64,6 +64,24 @@ class Reference:
         self.violations: list[str] = []
         self.released: set[int] = set()
 
+    name, number, log = "g", 7, LOG
+
+    def __repr__(self) -> str:
+        return f"waiting {sorted(self.rows.waiting)}, {self.rows.seats}"
+
+    def close(self) -> None:
+        """End it."""
+
+    def is_idle(self) -> bool:
+        """Whether nothing waits, and nothing is claimed."""
+        return not self.rows.waiting and not any(seat.held for seat in self.rows.seats.values())
+
+    def dead(self) -> set[int]:
+        return set(self.rows.dead)
+
+    def members(self) -> list[Key]:
+        return list(self.rows.seats)
+
     def put(self, key: bytes) -> int:
         """Append a record; its body is its offset."""
         self.keys.append(key)

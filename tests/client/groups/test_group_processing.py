@@ -113,6 +113,28 @@ def test_claimed_before_the_handler_begins_on_request(service: Service) -> None:
     assert claimed == [True, True]
 
 
+@pytest.mark.parametrize(("claim", "expected"), [("before", [1, 2]), ("auto", [1, 1])])
+def test_an_attempt_that_is_cut_off_counts_where_handlers_act_outside(
+    service: Service, claim: str, expected: list[int]
+) -> None:
+    """With claim "before" a first attempt is the first one of all (GR23); otherwise the handler is not at fault."""
+    service.put(b"")
+    attempts: list[int] = []
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        attempts.append(message.attempts)
+        if len(attempts) == 1:
+            raise KeyboardInterrupt
+        record(message, transaction)
+
+    with service.client("w1") as client:
+        join(client)
+        with pytest.raises(KeyboardInterrupt):
+            client.process("t", handler, timeout=PATIENCE, group="g", claim=claim)
+        work(client, 1, handler, claim=claim)
+    assert attempts == expected
+
+
 def test_a_failed_message_comes_again_and_counts_its_attempts(service: Service) -> None:
     service.put(b"", b"")
     attempts: dict[bytes, list[int]] = {b"1": [], b"2": []}

@@ -13,6 +13,7 @@ from pubsub.client.core.group_holdings import Holdings
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_places import Places
 from pubsub.protocol.groups import Work
+from tests.client.groups.real_server import RealServer
 from tests.client.groups.world import World
 
 STEPS = 250
@@ -24,6 +25,17 @@ MODES = [(0, 1), (0, 3), (3, 1), (3, 3)]
 @pytest.mark.parametrize("seed", range(4))
 def test_no_effect_is_lost_doubled_untold_or_out_of_order(seed: int, parts: int, workers: int) -> None:
     world = World(seed, parts=parts, workers=workers).run(STEPS)
+    assert world.violations == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parts", "workers"), MODES)
+def test_the_same_holds_at_the_core_of_a_server(parts: int, workers: int) -> None:
+    world = World(parts + workers, server=RealServer, parts=parts, workers=workers)
+    try:
+        world.run(120)
+    finally:
+        world.server.close()
     assert world.violations == []
 
 

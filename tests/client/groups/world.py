@@ -25,9 +25,8 @@ from pubsub.client.storage.tables import GROUPS, TABLES
 from pubsub.protocol import Status, decode, encode
 from pubsub.protocol.group_bodies import KEYED, SHARED, WAIT, GroupValues, Range, encode_values
 from pubsub.protocol.groups import Work
-from tests.client.groups.reference import LOG, Reference
+from tests.client.groups.reference import Reference
 
-GROUP_NUMBER = 7
 KEYS = [b"a", b"b", b"c", b"d"]
 
 
@@ -69,7 +68,8 @@ class Process:
         self.store = f"{ord(name[-1]):016x}"
         values = GroupValues(KEYED if world.server.parts else SHARED, world.server.parts, WAIT, 600_000, 5)
         text = encode_values(values).decode()
-        self.disk.commit([GroupJoined(1, "t", "g", self.store, GROUP_NUMBER, LOG, text, Wish().text())])
+        number, log = world.server.number, world.server.log
+        self.disk.commit([GroupJoined(1, "t", world.server.name, self.store, number, log, text, Wish().text())])
         self.disk.fsync()
         self.up = False
         self.call: GroupCall | None = None
@@ -95,7 +95,7 @@ class Process:
 
     @property
     def member(self) -> GroupMember:
-        return self.core.members["t", "g"]
+        return self.core.members["t", self.world.server.name]
 
     def crash(self) -> None:
         self.up = False
@@ -244,7 +244,8 @@ class World:
     def __init__(self, seed: int, **chosen: Any) -> None:
         self.random = Random(seed)
         self.now, self.clock = 100.0, 0
-        self.server = Reference(chosen.get("parts", self.random.choice((0, 3))))
+        parts = chosen.get("parts", self.random.choice((0, 3)))
+        self.server: Reference = chosen.get("server", Reference)(parts)
         self.before = chosen.get("before", self.random.random() < 0.35)
         self.workers = chosen.get("workers", self.random.choice((1, 1, 3)))
         self.operated = chosen.get("operated", self.random.random() < 0.25)
@@ -302,7 +303,7 @@ class World:
     # A run
 
     def operate(self) -> None:
-        chance, keys = self.random.random(), list(self.server.rows.seats)
+        chance, keys = self.random.random(), self.server.members()
         if chance < 0.3:
             self.server.crash()
         elif chance < 0.7 and keys:
@@ -343,15 +344,14 @@ class World:
                     for hand in list(process.member.holdings.hands.values()):
                         process.go_on(hand)
                     process.turn()
-            rows = self.server.rows
-            if not rows.waiting and not any(seat.held for seat in rows.seats.values()):
+            if self.server.is_idle():
                 return
-        self.violations.append(f"stuck: waiting {sorted(self.server.rows.waiting)}, {self.server.rows.seats}")
+        self.violations.append(f"stuck: {self.server}")
 
     def check(self) -> None:
         self.violations += self.server.violations
         effects = [(*row, process.name) for process in self.processes for row in process.disk.effects()]
-        released, dead = self.server.released, self.server.rows.dead
+        released, dead = self.server.released, self.server.dead()
         for offset in [offset for offset, key in enumerate(self.server.keys, 1) if key is not None]:
             mine = [row for row in effects if row[0] == offset]
             if not mine and offset not in dead:

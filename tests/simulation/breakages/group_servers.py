@@ -85,12 +85,12 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("told: what was given up goes out without the mark")
 def _(stack: contextlib.ExitStack) -> None:
-    lines = pubsub.server.groups.handing._lines
+    holding = pubsub.server.groups.handing.Holding
 
-    def silent(*own: Any) -> list[Any]:
-        return [line._replace(doubtful=False) for line in lines(*own)]
+    def silent(kind: str, one: Any, attempts: int = 0, doubtful: bool = False, reason: str = "") -> Any:
+        return holding(kind, one, attempts, False, reason)
 
-    substitute(stack, pubsub.server.groups.handing, "_lines", silent)
+    substitute(stack, pubsub.server.groups.handing, "Holding", silent)
 
 
 @breakage("home: a group is made, and works, though another server may hold the topic")

@@ -71,7 +71,8 @@ class Groups:
     def _is_well(self) -> bool:
         """Whether all processes run and hear each other, and each topic is whole."""
         fate, network = self.world.fate, self.world.network
-        reached = not (fate.loss or fate.late or network.cuts or network.slow)
+        cuts = [*network.cuts.values(), *(until for until, _ in network.slow.values())]
+        reached = not (fate.loss or fate.late or any(until > self.world.now for until in cuts))
         nodes = (*self.cast.voters, *self.cast.processes())
         return reached and not fate.divided and all(node.alive and not node.paused for node in nodes)
 

@@ -98,8 +98,6 @@ class Audit:
                 self.history.violate(line)
         for crew in self.crews.all:
             self._judge(crew)
-        for worker in self.workers:
-            worker.bury()
         self.history.counters.update(self.crews.counters)
 
     def _judge(self, crew: Crew) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+CLOSES_MAX = 10
+"""Times that a coroutine may wait for something while it is closed."""
 
 
 class SimulatedTask:
@@ -53,8 +55,14 @@ class SimulatedTask:
         """End its coroutine."""
         if not self._done:
             self._done = True
-            with contextlib.suppress(BaseException):
-                self._coroutine.close()
+            for _ in range(CLOSES_MAX):
+                try:
+                    self._coroutine.close()
+                except RuntimeError:  # It waits for something in a `finally`.
+                    continue
+                except BaseException:  # noqa: BLE001 - its disk is gone.
+                    return
+                return
 
     def _step(self, future: Any = None) -> None:
         if self._done:

@@ -1,0 +1,1 @@
+"""`scripts/bench --groups`: consumer groups, beside a single subscriber and beside peers."""

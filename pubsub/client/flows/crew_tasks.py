@@ -1,0 +1,70 @@
+"""Run several handlers side by side as tasks of an `AsyncClient` (see `crew`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pubsub.client.arguments import check_count
+from pubsub.client.flows.crew import Crew, Found, Source
+from pubsub.client.flows.flow import Flow
+from pubsub.client.flows.handlers import AsyncHandler, check_handler
+from pubsub.client.session import Session
+
+
+class Tasks:
+    """The worker tasks of one call."""
+
+    def __init__(self, crew: Crew[Any], breathe: Callable[[], Awaitable[None]]) -> None:
+        self._crew, self._breathe = crew, breathe
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Start a worker."""
+        task = asyncio.get_running_loop().create_task(self._crew.work(self._breathe))
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # The call raises it.
+
+    async def join(self) -> None:
+        """Let no further message begin, cancel the handlers that still run, and wait for them."""
+        self._crew.stopping = True
+        for task in tuple(self.tasks):
+            task.cancel()
+        while self.tasks:
+            await asyncio.wait(tuple(self.tasks))
+
+
+async def in_tasks(
+    session: Session,
+    source: Source[Found],
+    handler: AsyncHandler,
+    timeout: float | None,
+    most: int,
+    concurrency: int,
+    run: Callable[[Flow[Any]], Awaitable[Any]],
+    breathe: Callable[[], Awaitable[None]],
+) -> int:
+    """Handle messages side by side in tasks; return the number taken. `run` runs a flow."""
+    check_handler(handler, awaits=True)
+    check_count("max", most)
+    until = session.until(timeout, started := session.now)
+    while True:
+        ready = await run(source.wait(started, until))
+        crew = Crew(session, source, handler, most, concurrency, awaits=True)
+        tasks = Tasks(crew, breathe)
+        try:
+            source.hold()
+            taken: int = await run(crew.lead(tasks.start))
+        finally:
+            try:
+                await tasks.join()
+            finally:
+                source.release()
+        if taken or not ready:
+            return taken
