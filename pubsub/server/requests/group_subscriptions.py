@@ -111,15 +111,15 @@ class GroupSubscriptions:
         """Answer for a group that is on."""
         row = group.row
         differs = (
-            ("mode", (request.group == SHARED and row.parts > 0) or (request.group == KEYED and not row.parts)),
-            ("parts", request.parts > 0 and request.parts != row.parts),
-            ("onlost", request.on_lost != "" and (request.on_lost == REDELIVER) != row.redeliver),
-            ("lost", request.lost_ms > 0 and request.lost_ms != row.lost_ms),
-            ("attempts", request.attempts > 0 and request.attempts != row.attempts),
+            ("mode_differs", (request.group == SHARED and row.parts > 0) or (request.group == KEYED and not row.parts)),
+            ("parts_differ", request.parts > 0 and request.parts != row.parts),
+            ("onlost_differs", request.on_lost != "" and (request.on_lost == REDELIVER) != row.redeliver),
+            ("lost_differs", request.lost_ms > 0 and request.lost_ms != row.lost_ms),
+            ("attempts_differ", request.attempts > 0 and request.attempts != row.attempts),
         )
         other = next((name for name, differ in differs if differ), "")
         outcome = Outcome.REFUSED if other else Outcome.SUCCESS
-        self._answer_values(origin, topic, group, outcome, f"{other}_differs" if other else "")
+        self._answer_values(origin, topic, group, outcome, other)
 
     def _answer_values(self, origin: Origin, topic: Topic, group: Group, outcome: Outcome, reason: str = "") -> None:
         self._state.replies.answer(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from pubsub.protocol import Outcome, Subscribe, Unsubscribe
 from pubsub.protocol.group_bodies import Range
 from pubsub.server.groups import memory
 from pubsub.server.offline.restore import accept_copy
-from tests.server.groups.workers import GROUP, TOPIC, Given, Worker, act, another, facts, fill, filled, log_of
+from tests.server.groups.workers import GROUP, TOPIC, Worker, act, another, facts, fill, filled, log_of
 from tests.server.stage import Stage
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-def test_a_group_of_a_restored_store_waits_for_an_operator(stage: Stage, tmp_path: Path, skip: int) -> None:
+def test_a_group_of_a_restored_store_waits_for_an_operator(stage: Stage, skip: int) -> None:
     """The rule is docs/explanation/groups.md, GR21."""
     one = filled(stage, 4)
     log = log_of(stage)
@@ -123,7 +120,6 @@ def test_a_topic_without_groups_costs_no_look(stage: Stage) -> None:
     fill(stage, 1, 2)
     assert stage.core.group_memory.deadline() == float("inf")
     assert not stage.core.group_memory.has_ready()
-    assert Given  # The other tests use it.
 
 
 def test_waiting_messages_end_with_their_topic(stage: Stage) -> None:
@@ -134,4 +130,3 @@ def test_waiting_messages_end_with_their_topic(stage: Stage) -> None:
     stage.core.state.topics.pop(TOPIC)
     stage.sleep(2)
     assert stage.answered(waits).outcome is Outcome.UNKNOWN
-    shutil.rmtree(stage.settings.directory / "none", ignore_errors=True)
