@@ -112,10 +112,10 @@ class GroupSubscriptions:
         row = group.row
         differs = (
             ("mode_differs", (request.group == SHARED and row.parts > 0) or (request.group == KEYED and not row.parts)),
-            ("parts_differ", request.parts > 0 and request.parts != row.parts),
+            ("parts_differs", request.parts > 0 and request.parts != row.parts),
             ("onlost_differs", request.on_lost != "" and (request.on_lost == REDELIVER) != row.redeliver),
             ("lost_differs", request.lost_ms > 0 and request.lost_ms != row.lost_ms),
-            ("attempts_differ", request.attempts > 0 and request.attempts != row.attempts),
+            ("attempts_differs", request.attempts > 0 and request.attempts != row.attempts),
         )
         other = next((name for name, differ in differs if differ), "")
         outcome = Outcome.REFUSED if other else Outcome.SUCCESS

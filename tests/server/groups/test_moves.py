@@ -30,7 +30,7 @@ def test_claims_numbers_retries_and_letters_travel(pair: Pair) -> None:
     assert "t" not in pair["s1"].core.state.topics
     two = pair["s2"]
     told = facts(two)
-    assert (told["claimed"], told["dead_letters"], told["waiting"], told["delayed"]) == (2, 1, 3, 1)
+    assert (told["claimed"], told["dead_letters"], told["waiting"]) == (2, 1, 3)
     assert facts(two, "dead")["dead"][0]["reason"] == "bad"
     assert two.ask(late).reason == "a_later_message_came"
     one = moved(one, two)

@@ -86,8 +86,8 @@ def test_a_group_is_joined_with_its_own_values_or_with_none(stage: Stage) -> Non
     assert other.subscribe().number == one.subscription
     assert other.subscribe("keyed", parts=8).outcome is Outcome.SUCCESS
     assert other.subscribe("shared").reason == "mode_differs"
-    assert other.subscribe("any", parts=9).reason == "parts_differ"
-    assert other.subscribe("any", attempts=6).reason == "attempts_differ"
+    assert other.subscribe("any", parts=9).reason == "parts_differs"
+    assert other.subscribe("any", attempts=6).reason == "attempts_differs"
     assert other.subscribe("any", on_lost="redeliver").reason == "onlost_differs"
     assert other.subscribe("any", lost_ms=5000).reason == "lost_differs"
 
