@@ -57,7 +57,8 @@ def hear(desk: Desk, key: Key, say: Say, number: int, epoch: int, *, cut: bool, 
     for part, log, low, high in list(member.pieces()):
         _return_rest(desk, key, (part, log), low, high, named)
     _end_offer(desk, key, Say() if leave else say)
-    _delay(desk, failed)
+    # A new process tells what ended its predecessor: the pause began when that was heard last.
+    _delay(desk, failed, min(member.heard, desk.stamp) if 0 < member.epoch < epoch else desk.stamp)
     for one in claim:
         desk.claim(key, one)
     member.number, member.epoch, member.left = number, epoch, leave
@@ -139,14 +140,18 @@ def _return_rest(desk: Desk, key: Key, lane: Lane, low: int, high: int, named: R
         place = max(place, b)
 
 
-def _delay(desk: Desk, failed: Iterable[tuple[Lane, int, int]]) -> None:
-    """Let the failed records wait that went back."""
+def _delay(desk: Desk, failed: Iterable[tuple[Lane, int, int]], since: int) -> None:
+    """Let the failed records wait that went back.
+
+    Args:
+        since: the timestamp at which the pause of a failed attempt begins.
+    """
     for (part, log), offset, due in failed:
         if not desk.lanes.waits(part, log, offset) or _is_offered(desk, part, log, offset):
             continue  # Another member has it, or is about to.
         fact = desk.group.facts.at(part, log, offset)
         used_up = fact.counted >= desk.group.row.attempts and not due
-        at = 0 if used_up else due or desk.stamp + backoff(fact.counted)
+        at = 0 if used_up else due or since + backoff(fact.counted)
         desk.group.facts.change(part, log, offset, offset + 1, partial(_due, at))
 
 
