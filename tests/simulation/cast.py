@@ -19,7 +19,7 @@ from tests.simulation.families import Family
 from tests.simulation.grouping.judging import Audit
 from tests.simulation.grouping.overseer import Overseer
 from tests.simulation.grouping.plan import plans
-from tests.simulation.grouping.record import Crews, WorkerPool
+from tests.simulation.grouping.record import Crew, Crews
 from tests.simulation.grouping.worker import Worker
 from tests.simulation.history import History
 from tests.simulation.lettering import Letters
@@ -212,7 +212,7 @@ class Cast:
     def _groups(self) -> tuple[Crews, list[Worker], list[Overseer]]:
         """The members of consumer groups, and an operator of each group."""
         made = plans(self.fate) if self.fate.groups else []
-        crews = Crews(self.history, [WorkerPool(plan) for plan in made])
+        crews = Crews(self.history, [Crew(plan) for plan in made])
         workers = []
         for name in sorted({member for plan in made for member in plan.members}):
             own = [plan for plan in made if name in plan.members]
