@@ -69,7 +69,7 @@ def _same(order: tuple[Span, ...], log: str, one: int, other: int) -> bool:
     return place(order, log, one)[0] == place(order, log, other)[0]
 
 
-class Lanes:
+class Backlog:
     """The waiting records of one group.
 
     Args:
