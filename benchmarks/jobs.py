@@ -175,13 +175,14 @@ def _nats(directory: Path) -> Iterator[tuple[Any, Callable[[str], object]]]:
 def _rabbitmq(directory: Path) -> Iterator[tuple[Any, Callable[[str], object]]]:
     directory.mkdir(parents=True)
     port, epmd_port = (int(free_address().rpartition(":")[2]) for _ in range(2))
-    (directory / "rabbitmq.conf").write_text(
-        f"consumer_timeout = {int(TIMEOUT_SECONDS * 1000)}\nchannel_tick_interval = 1000\n", encoding="utf-8"
-    )
+    (directory / "rabbitmq.conf").write_text("", encoding="utf-8")
+    timeouts = f"{{consumer_timeout, {int(TIMEOUT_SECONDS * 1000)}}}, {{channel_tick_interval, 1000}}"
+    (directory / "advanced.config").write_text(f"[{{rabbit, [{timeouts}]}}].\n", encoding="utf-8")
     environment = {
         **os.environ, "HOME": str(directory), "RABBITMQ_NODENAME": f"bench{port}@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(port), "RABBITMQ_DIST_PORT": str(port + 1),
         "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"), "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced.config"),
         "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE": os.devnull,
         "ERL_EPMD_PORT": str(epmd_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
@@ -224,23 +225,27 @@ _SERVERS: Final = {"ours": _ours, "redis": _redis, "rabbitmq": _rabbitmq, "nats"
 
 def story(name: str, directory: Path) -> Iterator[str]:
     """Kill the worker of a job, and yield a sentence for each thing that happened."""
-    with _SERVERS[name](directory / name) as (where, put):
+    with _SERVERS[name](directory / name) as (where, put), ExitStack() as stack:
         places = [str(directory / f"{name}-w{number}") for number in range(2)]
         role = f"benchmarks.jobs:{name}_worker"
-        with Taker(role, where, places[0]) as first:
-            first.said()
-            put("killed")
-            first.said()
-            with Taker(role, where, places[1]) as second:
-                second.said()
-                killed = first.kill()
-                found = _next([second], LONG_SECONDS)
-                yield _told(found, killed, "the kill")
-                if found is None:
-                    with Taker(role, where, places[0]) as again:
-                        again.said()  # Its client is open, and has joined.
-                        back = time.monotonic()
-                        yield _told(_next([second, again], LONG_SECONDS), back, "the killed one is back")
+        workers = [stack.enter_context(Taker(role, where, place)) for place in places]
+        for worker in workers:
+            worker.said()
+        put("killed")
+        begun = _next(workers, READY_SECONDS)
+        if begun is None:
+            yield f"no worker began it within {READY_SECONDS:g} s"
+            return
+        number = next(number for number, worker in enumerate(workers) if worker.pid == begun["worker"])
+        first, second = workers[number], workers[1 - number]
+        killed = first.kill()
+        found = _next([second], LONG_SECONDS)
+        yield _told(found, killed, "the kill")
+        if found is None:
+            again = stack.enter_context(Taker(role, where, places[number]))
+            again.said()  # Its client is open, and has joined.
+            back = time.monotonic()
+            yield _told(_next([second, again], LONG_SECONDS), back, "the killed one is back")
 
 
 def _next(workers: Sequence[Taker], seconds: float) -> dict[str, Any] | None:
