@@ -263,6 +263,8 @@ class GroupCore(PatternCore):
         if work.leave and not member.left:
             change = GroupOpened(member.member, True, member.cuts)
             self.due.append(Due([change, *member.cleanup(), *member.attempts_told()], partial(self._left, member)))
+        elif work.cut:  # Otherwise each later process would tell it again, and count an attempt at all its claims.
+            self.due.append(Due([GroupOpened(member.member, member.left, member.cuts)]))
 
     def _left(self, member: GroupMember) -> None:
         member.left = True
