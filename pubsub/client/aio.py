@@ -29,8 +29,6 @@ from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.calls import Calls
-from pubsub.client.flows.crew import check_concurrency
-from pubsub.client.flows.crew_tasks import in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.group_waits import GroupOptions, make_wish
@@ -38,6 +36,8 @@ from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
+from pubsub.client.flows.worker_pool import check_concurrency
+from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.client.group_calls import Claim, check_only_group
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes

@@ -9,12 +9,12 @@ from typing import Any
 
 from pubsub.client.client_base import ClientBase
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.flows.crew_tasks import in_tasks
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.group_processing import GroupProcessing, check_claim
 from pubsub.client.flows.group_serving import GroupServing
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.serving import LOOK_SECONDS, AsyncCallHandler
+from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.errors import Unavailable
 
 

@@ -9,10 +9,10 @@ from pubsub.client.arguments import Headers, check_count
 from pubsub.client.async_group_calls import AsyncGroupCalls
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.waiting import NONE
-from pubsub.client.flows.crew import check_concurrency
 from pubsub.client.flows.group_serving import GroupServing, check_concurrent_group
 from pubsub.client.flows.handlers import check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
+from pubsub.client.flows.worker_pool import check_concurrency
 from pubsub.client.storage.transaction import Transaction
 
 

@@ -11,12 +11,12 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import explain
-from pubsub.client.flows.crew import check_concurrency, on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.handlers import Handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.side_by_side import SideBySide
+from pubsub.client.flows.worker_pool import check_concurrency, on_threads
 from pubsub.client.group_calls import Claim, GroupCalls
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher

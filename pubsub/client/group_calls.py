@@ -8,11 +8,11 @@ from typing import Literal
 
 from pubsub.client.client_base import ClientBase
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.flows.crew import on_threads
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.group_processing import GroupProcessing, check_claim
 from pubsub.client.flows.group_waits import GroupOptions
 from pubsub.client.flows.handlers import Handler, check_handler
+from pubsub.client.flows.worker_pool import on_threads
 from pubsub.errors import CallerError
 
 Claim = Literal["auto", "before"]

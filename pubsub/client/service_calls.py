@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from pubsub.client.arguments import Headers
 from pubsub.client.client_base import ClientBase
 from pubsub.client.core.calling import Reply
-from pubsub.client.flows.crew import check_concurrency
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.group_serving import GroupServing, check_concurrent_group
 from pubsub.client.flows.handlers import check_handler
 from pubsub.client.flows.serving import CallHandler, Serving
+from pubsub.client.flows.worker_pool import check_concurrency
 from pubsub.client.storage.transaction import Transaction
 
 

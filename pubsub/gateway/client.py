@@ -15,10 +15,10 @@ from pubsub.client import AsyncClient, Batch, Transaction
 from pubsub.client.batch_contents import BatchContents, split
 from pubsub.client.core.chain import Row
 from pubsub.client.core.group_request import Wish
-from pubsub.client.flows.crew_tasks import in_tasks
 from pubsub.client.flows.group_processing import BEFORE, GroupProcessing
 from pubsub.client.flows.handlers import AsyncHandler
 from pubsub.client.flows.work import Work
+from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.client.steps import guarded
 from pubsub.errors import PubsubError
 from pubsub.protocol.group_bodies import GroupValues

@@ -163,7 +163,7 @@ def _backlogs(core: ServerCore) -> Iterator[Gauge]:
 def _groups(core: ServerCore, now: float) -> Iterator[Gauge]:
     """Yield the figures of consumer groups. A server without groups has no line."""
     for topic, group in core.group_memory.groups(GROUPS_MAX):
-        facts = group_facts(core.group_memory.desk(topic, group, now), core.state)
+        facts = group_facts(core.group_memory.context(topic, group, now), core.state)
         labels = {"topic": topic.name, "group": group.name}
         for name, text in _GROUP_GAUGES.items():
             yield Gauge(f"group_{name}", text, float(facts[name] or 0), labels)

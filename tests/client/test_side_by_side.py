@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.client import Client, Later, Message, Reject, Transaction
 from pubsub.client.core.waiting import Waiting, WaitingMessages
-from pubsub.client.flows.crew import CONCURRENCY_MAX
+from pubsub.client.flows.worker_pool import CONCURRENCY_MAX
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError

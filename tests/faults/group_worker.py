@@ -24,7 +24,7 @@ from typing import Any
 
 from pubsub import Client
 from pubsub.client import Message, Transaction
-from pubsub.client.core.group_hands import Hand
+from pubsub.client.core.group_in_hand import RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import Unavailable
@@ -61,7 +61,7 @@ def wait_for_the_end(word: str) -> None:
 def die_after_the_commit() -> None:
     """Have this process killed when its present transaction is committed."""
 
-    def finished(self: GroupMember, hand: Hand) -> None:
+    def finished(self: GroupMember, hand: RecordInHand) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     GroupMember.finished = finished  # type: ignore[method-assign]

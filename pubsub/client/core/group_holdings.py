@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pubsub.client.core.group_hands import ABSENT, ASKING, CLAIMED, HELD, LOST, OFFERED, REFUSED, Hand
+from pubsub.client.core.group_in_hand import ABSENT, ASKING, CLAIMED, HELD, LOST, OFFERED, REFUSED, RecordInHand
 from pubsub.client.core.group_places import Lane, Places, left_of
 from pubsub.client.core.group_queue import Entry, GroupQueue, Record, inside
 from pubsub.client.core.message import RunSlice
@@ -50,7 +50,7 @@ class Holdings:
     def __init__(self, parts: int) -> None:
         self.parts = parts
         self.queue = GroupQueue()
-        self.hands: dict[tuple[str, int], Hand] = {}
+        self.hands: dict[tuple[str, int], RecordInHand] = {}
         self.soft, self.hard, self.kept, self.offered = Places(), Places(), Places(), Places()
         self.missing: list[Missing] = []
         self._gone = Places()
@@ -63,11 +63,11 @@ class Holdings:
 
     # Between messages
 
-    def take(self, entry: Entry, attempts: int, now: float) -> Hand:
+    def take(self, entry: Entry, attempts: int, now: float) -> RecordInHand:
         """Give the first record of an entry to a handler. `attempts`: number of the attempt."""
         record: Record = self.queue.take(entry)
         log = record.piece.run.log
-        hand = Hand(
+        hand = RecordInHand(
             log, record.offset, record.low, record.high, record.part, record.piece, attempts,
             CLAIMED if record.claimed else OFFERED, now,
         )  # fmt: skip
@@ -76,7 +76,7 @@ class Holdings:
             self.queue.blocked.add(record.part)
         return hand
 
-    def finish(self, hand: Hand) -> None:
+    def finish(self, hand: RecordInHand) -> None:
         """Accept the commit of a claimed record's effect."""
         self._end(hand)
         self.soft.add((hand.log, hand.part), hand.low, hand.high)
@@ -103,14 +103,14 @@ class Holdings:
             self.hard.update(self.soft)
             self.soft.clear()
 
-    def give_back(self, hand: Hand) -> None:
+    def give_back(self, hand: RecordInHand) -> None:
         """Give back a record in hand; in a keyed group also all behind it in its part (GR16)."""
         self._end(hand)
         self._return(hand.log, hand.part, hand.low, hand.high)
         if hand.part is not None:
             self._return_part(hand.part)
 
-    def _end(self, hand: Hand) -> None:
+    def _end(self, hand: RecordInHand) -> None:
         hand.over = True
         self.hands.pop((hand.log, hand.offset), None)
         self.queue.blocked.discard(hand.part)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pubsub.base.limits import CLAIMED_BYTES_MAX, CLAIMED_RECORDS_MAX, WORK_LINES_MAX
-from pubsub.client.core.group_hands import ASKING
+from pubsub.client.core.group_in_hand import ASKING
 from pubsub.client.core.group_life import ANSWERED, ENDED, ENDS, LEAVING, LEFT, LIFE, NEW
 from pubsub.client.core.group_places import Places
 from pubsub.client.core.group_work import Ended, GroupWork, Sent

@@ -22,8 +22,8 @@ from pubsub.client.core.changes import (
     GroupOpened,
     GroupTold,
 )
-from pubsub.client.core.group_hands import ASKS, CLAIMED, LOST, Hand
 from pubsub.client.core.group_holdings import Holdings
+from pubsub.client.core.group_in_hand import ASKS, CLAIMED, LOST, RecordInHand
 from pubsub.client.core.group_life import CALLED, ENDED, JOINED, LEAVES, LEAVING, LEFT, LIFE, NEW
 from pubsub.client.core.group_pace import Pace
 from pubsub.client.core.group_places import Lane, Places
@@ -273,7 +273,7 @@ class GroupWork:
         """Accept the commit that counted an attempt at the next record with the end of another one."""
         self._ahead[entry.piece.run.log, entry.offset] = self.attempts_of(entry)
 
-    def begin(self, entry: Entry, now: float) -> Hand:
+    def begin(self, entry: Entry, now: float) -> RecordInHand:
         """Give the first record of an entry to a handler, after the commit that counts its attempt."""
         self._began_at = now
         attempts = self.attempts_of(entry)
@@ -291,7 +291,7 @@ class GroupWork:
         """Accept the commit of `opening`."""
         self.left = False
 
-    def wants(self, hand: Hand) -> None:
+    def wants(self, hand: RecordInHand) -> None:
         """Ask for the claim of a record in hand."""
         hand.event(ASKS)
 
@@ -348,20 +348,20 @@ class GroupWork:
         self.holdings.soft.update(ranges)
         self.look()
 
-    def finished(self, hand: Hand) -> None:
+    def finished(self, hand: RecordInHand) -> None:
         """Accept the commit of a claimed record's effect."""
         self.row_done((Range(hand.log, hand.low, hand.high, hand.part),), (hand.log, hand.offset))
         self.holdings.finish(hand)
         if not self.ready:  # The end of a record makes nothing less ready.
             self.look()
 
-    def failed(self, hand: Hand, ended: Ended) -> None:
+    def failed(self, hand: RecordInHand, ended: Ended) -> None:
         """Give a record back after an attempt without an effect, and tell its outcome."""
         place = hand.log, hand.offset
         self.ended[place] = ended
         self.return_hand(hand)
 
-    def return_hand(self, hand: Hand) -> None:
+    def return_hand(self, hand: RecordInHand) -> None:
         """Give a record in hand back; it was begun, and that is told."""
         place = hand.log, hand.offset
         if place in self.begun:
@@ -370,7 +370,7 @@ class GroupWork:
         self._changed = True
         self.look()
 
-    def uncounted(self, hand: Hand) -> None:
+    def uncounted(self, hand: RecordInHand) -> None:
         """Give a record back, with an attempt that does not count; its row is dropped with the next commit."""
         place = hand.log, hand.offset
         self.begun.pop(place, None)
@@ -394,11 +394,11 @@ class GroupWork:
         """Find out whether a record may begin."""
         self.ready = not self.stopped and self.front(claimed=self.before) is not None
 
-    def is_claimed(self, hand: Hand) -> bool:
+    def is_claimed(self, hand: RecordInHand) -> bool:
         """Return True if the effect of a record may commit."""
         return hand.state == CLAIMED and not hand.over
 
-    def is_decided(self, hand: Hand) -> bool:
+    def is_decided(self, hand: RecordInHand) -> bool:
         """Return True if the claim of a record is granted or refused. Takes no lock."""
         return hand.state in {CLAIMED, LOST} or hand.over
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pubsub.base.clock import MICROSECONDS
 from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.core.changes import Change
-from pubsub.client.core.group_hands import CLAIMED, LOST, Hand
+from pubsub.client.core.group_in_hand import CLAIMED, LOST, RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_queue import Entry
 from pubsub.client.core.group_request import dead_reason
@@ -56,7 +56,7 @@ def check_claim(claim: object) -> None:
 class GroupAttempt:
     """A record with a running handler."""
 
-    hand: Hand
+    hand: RecordInHand
     message: Message
     settled: bool = False
     ahead: Entry | None = None
@@ -110,7 +110,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         self._most, self._concurrency, self._before, self._await = most, concurrency, claim == BEFORE, run
         self._call_of: GroupCall | None = None
 
-    # The source of a crew
+    # The source of a worker pool
 
     def wait(self, started: float, until: float) -> Flow[bool]:
         """Wait until a record is here."""

@@ -24,13 +24,13 @@ from pubsub.client.core.group_work import Ended
 from pubsub.client.core.message import Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.errors import ClaimLost
-from pubsub.client.flows.crew import on_threads
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.group_processing import AUTO, GroupAttempt, GroupProcessing
 from pubsub.client.flows.group_waits import GroupWaits
 from pubsub.client.flows.handlers import AsyncHandler, Handler, check_result
 from pubsub.client.flows.serving import LOOK_SECONDS, SERVE_MAX, AsyncCallHandler, CallHandler, Replies
 from pubsub.client.flows.work import Work
+from pubsub.client.flows.worker_pool import on_threads
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, DecodeError, Unavailable
 from pubsub.protocol.group_bodies import KEYED, SHARED

@@ -77,7 +77,7 @@ class SideBySide(Processing):
         self._subs: list[Subscription] = []
         self._ready: list[Subscription] = []
 
-    # The source of a crew
+    # The source of a worker pool
 
     def wait(self, started: float, until: float) -> Flow[bool]:
         """Wait until a message is here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pubsub.protocol.group_bodies import format_range
-from pubsub.server.groups.desk import Desk
+from pubsub.server.groups.context import GroupContext
 from pubsub.server.groups.letters import is_full
 from pubsub.server.state.state import State
 from pubsub.server.topic.group import WAITING, Group, Key
@@ -19,64 +19,65 @@ NAMES_MAX: Final = 20
 _KINDS: Final = ("dead", "doubt", "waiting")
 
 
-def waiting_of(desk: Desk) -> int:
+def waiting_of(context: GroupContext) -> int:
     """Return the number of records that wait; of a keyed group, an estimate by the ranges of its parts."""
-    topic, group = desk.topic, desk.group
+    topic, group = context.topic, context.group
     copied = sum(1 for row in group.copies.values() if row.state == WAITING)
-    spans = sum(topic.waiting(desk.lanes.spans(part)) for part in group.parts)
+    spans = sum(topic.waiting(context.backlog.spans(part)) for part in group.parts)
     return copied + (spans if not group.keyed else -(-spans // group.row.parts))
 
 
-def group_facts(desk: Desk, state: State) -> dict[str, Any]:
+def group_facts(context: GroupContext, state: State) -> dict[str, Any]:
     """Return the values and figures of a group."""
-    group, activity, liveness = desk.group, desk.activity, state.settings.member_liveness_seconds
+    group, activity, liveness = context.group, context.activity, state.settings.member_liveness_seconds
     held = {key: member for key, member in group.members.items() if member.held}
-    counts = {key: _claimed(desk, key) for key in held}
-    silent = [key for key in held if not activity.is_heard(key, desk.now, liveness)]
+    counts = {key: _claimed(context, key) for key in held}
+    silent = [key for key in held if not activity.is_heard(key, context.now, liveness)]
     return {
         "name": group.name,
         "number": group.row.number,
         **group.values._asdict(),
         "full": is_full(group),
-        "waiting": waiting_of(desk),
+        "waiting": waiting_of(context),
         "offered": sum(offer.records() for offer in activity.offers.values()),
         "claimed": sum(counts.values()),
         "in_doubt": sum(counts[key] for key in silent),
         "in_doubt_members": len(silent),
         "in_doubt_names": silent[:NAMES_MAX],
-        "in_doubt_seconds": max((round(activity.silence(key, desk.now), 3) for key in silent), default=None),
-        "delayed": sum(high - low for _, _, low, high, _ in group.facts.delayed(desk.stamp)),
+        "in_doubt_seconds": max((round(activity.silence(key, context.now), 3) for key in silent), default=None),
+        "delayed": sum(high - low for _, _, low, high, _ in group.facts.delayed(context.stamp)),
         "dead_letters": group.dead,
         "dead_letter_bytes": group.copied_bytes,
         "members": len(group.members),
-        "members_heard": sum(activity.is_heard(key, desk.now, liveness) for key in group.members),
+        "members_heard": sum(activity.is_heard(key, context.now, liveness) for key in group.members),
         "hungry": sum(1 for poll in activity.polls.values() if poll.work.records_max),
         "counts": dict(sorted(activity.counts.items())),
         "held_seconds_max": max(
-            (round(desk.now - activity.held_since[key], 3) for key in held if key in activity.held_since), default=None
+            (round(context.now - activity.held_since[key], 3) for key in held if key in activity.held_since),
+            default=None,
         ),
     }
 
 
-def _claimed(desk: Desk, key: Key) -> int:
+def _claimed(context: GroupContext, key: Key) -> int:
     """Return the number of records that a member has claimed; of a keyed group, at most the offsets of its ranges."""
-    return sum(high - low for _, _, low, high in desk.group.members[key].pieces())
+    return sum(high - low for _, _, low, high in context.group.members[key].pieces())
 
 
-def members_of(desk: Desk, state: State, after: str, most: int) -> dict[str, Any]:
+def members_of(context: GroupContext, state: State, after: str, most: int) -> dict[str, Any]:
     """Return some members.
 
     Args:
         after: the last one that was shown, as `client/store`; "": none was.
         most: limit of the members.
     """
-    group, activity, liveness = desk.group, desk.activity, state.settings.member_liveness_seconds
+    group, activity, liveness = context.group, context.activity, state.settings.member_liveness_seconds
     keys = [key for key in sorted(group.members) if "/".join(key) > after]
     out = []
     for key in keys[:most]:
-        member, heard = group.members[key], activity.is_heard(key, desk.now, liveness)
+        member, heard = group.members[key], activity.is_heard(key, context.now, liveness)
         pieces = list(member.pieces())
-        claimed = sum(desk.count(*piece) for piece in pieces)
+        claimed = sum(context.count(*piece) for piece in pieces)
         offer = activity.offers.get(key)
         since = activity.held_since.get(key)
         out.append(
@@ -84,14 +85,14 @@ def members_of(desk: Desk, state: State, after: str, most: int) -> dict[str, Any
                 "client": key[0],
                 "store": key[1],
                 "number": member.number,
-                "heard_seconds": round(activity.silence(key, desk.now), 3) if key in activity.heard else None,
+                "heard_seconds": round(activity.silence(key, context.now), 3) if key in activity.heard else None,
                 "heard": heard,
                 "left": member.left,
                 "claimed": claimed,
                 "offered": offer.records() if offer is not None else 0,
                 "in_doubt": 0 if heard else claimed,
                 "ranges": [format_range(group.shown(*piece)) for piece in pieces[:RANGES_MAX]],
-                "held_seconds": round(desk.now - since, 3) if since is not None and pieces else None,
+                "held_seconds": round(context.now - since, 3) if since is not None and pieces else None,
             }
         )
     return {"members": out, "more": len(keys) > most}

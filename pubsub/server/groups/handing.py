@@ -18,9 +18,9 @@ from pubsub.base.limits import CLAIMED_BYTES_MAX, CLAIMED_RANGES_MAX, CLAIMED_RE
 from pubsub.protocol.group_bodies import HELD, LOST, OFFERED, Holding, join_holdings
 from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.groups.activity import Offer, Poll, Ranges
-from pubsub.server.groups.desk import Desk
-from pubsub.server.groups.letters import bury, is_dead, is_full
-from pubsub.server.groups.walk import Run
+from pubsub.server.groups.context import GroupContext
+from pubsub.server.groups.letters import dead_letter, is_dead, is_full
+from pubsub.server.groups.scan import Run
 from pubsub.server.topic.group import Group, Key, Lane, common
 
 REPAIR_SECONDS: Final = 0.5
@@ -56,30 +56,30 @@ class Room:
         return self.alone or self.given >= self.records or self.ranges <= 0 or self.looked >= LOOKED_AT_MAX
 
 
-def room_of(desk: Desk, key: Key, poll: Poll, share: int, size: int) -> tuple[Room, str]:
+def room_of(context: GroupContext, key: Key, poll: Poll, share: int, size: int) -> tuple[Room, str]:
     """Return how much a member may get, and the reason if it gets nothing.
 
     Args:
         share: its share of the waiting records.
         size: the server's limit of an answer (bytes).
     """
-    member, offer, work = desk.group.members[key], desk.activity.offers.get(key), poll.work
-    held = sum(desk.count(*piece) for piece in member.pieces()) if member.held else 0
+    member, offer, work = context.group.members[key], context.activity.offers.get(key), poll.work
+    held = sum(context.count(*piece) for piece in member.pieces()) if member.held else 0
     offered = offer.records() if offer is not None else 0
     records = min(work.records_max, CLAIMED_RECORDS_MAX - max(held, offered), max(1, share))
-    used = (held + offered) * desk.activity.sizes.get(key, 0.0)
+    used = (held + offered) * context.activity.sizes.get(key, 0.0)
     size = min(work.bytes_max or size, size, max(1, CLAIMED_BYTES_MAX - int(used)))
     ranges = CLAIMED_RANGES_MAX - max(member.ranges, 0 if offer is None else len(offer.counts) + len(offer.ranges))
-    if desk.group.row.suspended:
+    if context.group.row.suspended:
         return Room(0, 0, 0, claim=False), "suspended"
-    if is_full(desk.group):
+    if is_full(context.group):
         return Room(0, 0, 0, claim=False), "dead_letters_full"
     if records <= 0 or ranges <= 0 or used >= CLAIMED_BYTES_MAX:
         return Room(0, 0, 0, claim=False), "claimed_max" if work.records_max else ""
     return Room(records, size, ranges, bool(work.claim)), ""
 
 
-def hand(desk: Desk, key: Key, room: Room, hungry: int) -> None:
+def hand(context: GroupContext, key: Key, room: Room, hungry: int) -> None:
     """Give a member records up to its room.
 
     Args:
@@ -87,41 +87,41 @@ def hand(desk: Desk, key: Key, room: Room, hungry: int) -> None:
     """
     if room.full:
         return
-    for part in _parts(desk, key, hungry) if desk.group.keyed else (0,):
+    for part in _parts(context, key, hungry) if context.group.keyed else (0,):
         if room.full:
             break
         before = room.given
-        _from_lane(desk, key, part, room)
-        if desk.group.keyed and room.given > before:
-            desk.activity.owners[part] = key
+        _from_lane(context, key, part, room)
+        if context.group.keyed and room.given > before:
+            context.activity.owners[part] = key
     if room.given:
-        mean, known = room.given_bytes / room.given, desk.activity.sizes.get(key)
-        desk.activity.sizes[key] = mean if known is None else (known + mean) / 2
+        mean, known = room.given_bytes / room.given, context.activity.sizes.get(key)
+        context.activity.sizes[key] = mean if known is None else (known + mean) / 2
 
 
-def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
+def _from_lane(context: GroupContext, key: Key, part: int, room: Room) -> None:
     """Give a member records of a part."""
-    group, walk = desk.group, desk.walk()
-    mine = desk.activity.offers.get(key)
+    group, scan = context.group, context.scan()
+    mine = context.activity.offers.get(key)
     skip = mine.counts.get(part, 0) if mine is not None else 0
     claim = room.claim and not skip  # Claims are the front of a part, and these records are behind an offer.
-    others = _excluded(desk, key)
+    others = _excluded(context, key)
     waits = False
-    for run in walk.front(part):
+    for run in scan.front(part):
         fact = group.facts.at(part, run.log, run.low)
-        if fact.due > desk.stamp:
-            desk.activity.due = min(desk.activity.due, desk.now + (fact.due - desk.stamp) / 1_000_000)
+        if fact.due > context.stamp:
+            context.activity.due = min(context.activity.due, context.now + (fact.due - context.stamp) / 1_000_000)
             waits = group.keyed
             if group.keyed:
                 break  # The part waits for its front.
             continue
         if run.damaged is not None:
             room.damaged.append(run.damaged)
-            if desk.repairs(*run.damaged):
-                desk.activity.due, waits = min(desk.activity.due, desk.now + REPAIR_SECONDS), True
+            if context.repairs(*run.damaged):
+                context.activity.due, waits = min(context.activity.due, context.now + REPAIR_SECONDS), True
                 break
         if reason := is_dead(group, fact):
-            if all(bury(desk, None, part, run.log, offset, reason) for offset in range(run.low, run.high)):
+            if all(dead_letter(context, None, part, run.log, offset, reason) for offset in range(run.low, run.high)):
                 continue
             waits = True
             break
@@ -130,24 +130,24 @@ def _from_lane(desk: Desk, key: Key, part: int, room: Room) -> None:
             continue
         for piece in _pieces(run, others.get((part, run.log))):
             room.looked += piece.high - piece.low
-            if room.full or not _give(desk, key, piece, room, claim=claim, suspect=fact.losses > 0):
+            if room.full or not _give(context, key, piece, room, claim=claim, suspect=fact.losses > 0):
                 waits = True
                 break
         if waits:
             break
-    for number, ranges in walk.passed.items():
-        desk.lanes.pass_over(number, ranges)
-    if walk.expired:
-        desk.activity.count("expired", walk.expired)
-    if not waits and group.keyed and desk.activity.ready is not None:
-        desk.activity.ready.pop(part, None)
+    for number, ranges in scan.passed.items():
+        context.backlog.pass_over(number, ranges)
+    if scan.expired:
+        context.activity.count("expired", scan.expired)
+    if not waits and group.keyed and context.activity.ready is not None:
+        context.activity.ready.pop(part, None)
 
 
-def _excluded(desk: Desk, key: Key) -> dict[Lane, IntervalSet]:
+def _excluded(context: GroupContext, key: Key) -> dict[Lane, IntervalSet]:
     """Return all offers of a shared group."""
     out: dict[Lane, IntervalSet] = {}
-    if not desk.group.keyed:
-        for offer in desk.activity.offers.values():
+    if not context.group.keyed:
+        for offer in context.activity.offers.values():
             for lane, mine in offer.ranges.items():
                 for low, high in mine:
                     out.setdefault(lane, IntervalSet()).add(low, high)
@@ -168,10 +168,10 @@ def _pieces(run: Run, excluded: IntervalSet | None) -> Iterator[Run]:
         yield run._replace(low=place, begin=begin)
 
 
-def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: bool) -> bool:
+def _give(context: GroupContext, key: Key, run: Run, room: Room, *, claim: bool, suspect: bool) -> bool:
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
-        return not desk.group.keyed  # It is offered alone, to a member without other work.
+        return not context.group.keyed  # It is offered alone, to a member without other work.
     count = 1 if suspect else min(run.high - run.low, room.records - room.given)
     run = run if run.batch is None else run.until(count)
     size = run.size()
@@ -181,7 +181,7 @@ def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: b
     if room.given and size > room.size - room.given_bytes:
         return False
     at_once = run.batch is None or (claim and not suspect)  # Lost records have no effect.
-    joins = _claim(desk, key, run) if at_once else _offer(desk, key, run)
+    joins = _claim(context, key, run) if at_once else _offer(context, key, run)
     room.ranges -= not joins
     room.given += run.high - run.low
     room.given_bytes += size
@@ -189,16 +189,16 @@ def _give(desk: Desk, key: Key, run: Run, room: Room, *, claim: bool, suspect: b
     return not room.full
 
 
-def _claim(desk: Desk, key: Key, run: Run) -> bool:
+def _claim(context: GroupContext, key: Key, run: Run) -> bool:
     """Claim a run; return True if it joins a range that the member holds."""
-    before = desk.group.members[key].ranges
-    desk.take(key, run)
-    return desk.group.members[key].ranges == before
+    before = context.group.members[key].ranges
+    context.take(key, run)
+    return context.group.members[key].ranges == before
 
 
-def _offer(desk: Desk, key: Key, run: Run) -> bool:
-    offer = desk.activity.offers.setdefault(key, Offer())
-    if desk.group.keyed:
+def _offer(context: GroupContext, key: Key, run: Run) -> bool:
+    offer = context.activity.offers.setdefault(key, Offer())
+    if context.group.keyed:
         known = run.part in offer.counts
         offer.counts[run.part] = offer.counts.get(run.part, 0) + 1
         return known
@@ -211,22 +211,22 @@ def _offer(desk: Desk, key: Key, run: Run) -> bool:
 # The parts of a keyed group
 
 
-def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
+def _parts(context: GroupContext, key: Key, hungry: int) -> Iterator[int]:
     """Yield the parts from which a member may get something, its own first (GR16)."""
-    group, activity, owners = desk.group, desk.activity, desk.activity.owners
+    group, activity, owners = context.group, context.activity, context.activity.owners
     ready = list(activity.ready) if activity.ready is not None else list(group.parts)
     held = {part: holder for part, holder in group.holders.items() if holder != key}
     held |= {part: other for other, offer in activity.offers.items() if other != key for part in offer.counts}
     mine = [part for part in ready if owners.get(part) == key]
-    free = [part for part in ready if part not in held and not _works(desk, owners.get(part))]
+    free = [part for part in ready if part not in held and not _works(context, owners.get(part))]
     yield from (part for part in mine if part not in held)
     yield from free[: max(1, len(ready) // hungry)]
-    if free or any(_works(desk, held[part]) for part in mine if part in held):
+    if free or any(_works(context, held[part]) for part in mine if part in held):
         return  # A part that moves to it is still worked on.
     waiting: dict[Key, list[int]] = {}
     for part in ready:
         owner = held.get(part, owners.get(part))
-        if owner is not None and owner != key and _works(desk, owner):
+        if owner is not None and owner != key and _works(context, owner):
             waiting.setdefault(owner, []).append(part)
     richest = max(waiting, key=lambda one: len(waiting[one]), default=key)
     if len(waiting.get(richest, ())) > len(mine) + 1:
@@ -236,18 +236,18 @@ def _parts(desk: Desk, key: Key, hungry: int) -> Iterator[int]:
             yield part
 
 
-def _works(desk: Desk, key: Key | None) -> bool:
+def _works(context: GroupContext, key: Key | None) -> bool:
     """Return True if a member is heard, and holds something, is offered something, or waits."""
-    if key is None or not desk.activity.is_heard(key, desk.now, desk.liveness):
-        return key in desk.activity.polls
-    member = desk.group.members.get(key)
-    return key in desk.activity.polls or key in desk.activity.offers or (member is not None and bool(member.held))
+    if key is None or not context.activity.is_heard(key, context.now, context.liveness):
+        return key in context.activity.polls
+    member = context.group.members.get(key)
+    return key in context.activity.polls or key in context.activity.offers or (member is not None and bool(member.held))
 
 
 # The answer
 
 
-def answer(desk: Desk, key: Key, named: Ranges) -> tuple[bytes, int, int, list[tuple[int, int]]]:
+def answer(context: GroupContext, key: Key, named: Ranges) -> tuple[bytes, int, int, list[tuple[int, int]]]:
     """Return the answer with all that a member holds and is offered (GR5).
 
     Args:
@@ -257,19 +257,19 @@ def answer(desk: Desk, key: Key, named: Ranges) -> tuple[bytes, int, int, list[t
         The body, the number of records, their checksum, and the batches found damaged.
     """
     builder, damaged, lines = RecordsBuilder(), list[tuple[int, int]](), list[Holding]()
-    for part, log, low, high in _in_order(desk.group, key):
+    for part, log, low, high in _in_order(context.group, key):
         place = low
-        for run in _unnamed(desk, part, log, _split(named.get((part, log)), low, high)):
+        for run in _unnamed(context, part, log, _split(named.get((part, log)), low, high)):
             if run.batch is not None:
                 _add(builder, run)
                 continue
-            _tell(desk, lines, HELD, part, log, place, run.low)
-            lines.append(Holding(LOST, desk.group.shown(part, log, run.low, run.high), reason=run.reason))
+            _tell(context, lines, HELD, part, log, place, run.low)
+            lines.append(Holding(LOST, context.group.shown(part, log, run.low, run.high), reason=run.reason))
             damaged += [run.damaged] if run.damaged is not None else []
             place = run.high
-        _tell(desk, lines, HELD, part, log, place, high)
-    for run in _offered(desk, key):
-        _tell(desk, lines, OFFERED, run.part, run.log, run.begin, run.high)
+        _tell(context, lines, HELD, part, log, place, high)
+    for run in _offered(context, key):
+        _tell(context, lines, OFFERED, run.part, run.log, run.begin, run.high)
         for a, b, is_named in _split(named.get((run.part, run.log)), run.low, run.high):
             if not is_named:
                 _add(builder, run._replace(low=a, high=b))
@@ -287,11 +287,11 @@ def _in_order(group: Group, key: Key) -> list[tuple[int, str, int, int]]:
     return sorted(pieces, key=lambda piece: group.place(*piece[1:3]))
 
 
-def _unnamed(desk: Desk, part: int, log: str, pieces: Iterator[tuple[int, int, bool]]) -> Iterator[Run]:
+def _unnamed(context: GroupContext, part: int, log: str, pieces: Iterator[tuple[int, int, bool]]) -> Iterator[Run]:
     """Yield the records of the pieces that a message did not name."""
     for low, high, is_named in pieces:
         if not is_named:
-            yield from desk.walk().held(part, log, low, high)
+            yield from context.scan().held(part, log, low, high)
 
 
 def _split(named: IntervalSet | None, low: int, high: int) -> Iterator[tuple[int, int, bool]]:
@@ -306,10 +306,10 @@ def _split(named: IntervalSet | None, low: int, high: int) -> Iterator[tuple[int
         yield place, high, False
 
 
-def _tell(desk: Desk, lines: list[Holding], kind: str, part: int, log: str, low: int, high: int) -> None:
+def _tell(context: GroupContext, lines: list[Holding], kind: str, part: int, log: str, low: int, high: int) -> None:
     """Add lines for a range; they are in the order in which a member handles the records."""
-    for a, b, fact in desk.group.facts.pieces(part, log, low, high):
-        line = Holding(kind, desk.group.shown(part, log, a, b), fact.attempts, fact.doubtful)
+    for a, b, fact in context.group.facts.pieces(part, log, low, high):
+        line = Holding(kind, context.group.shown(part, log, a, b), fact.attempts, fact.doubtful)
         before = lines[-1] if lines else None
         if (
             before is not None
@@ -321,18 +321,18 @@ def _tell(desk: Desk, lines: list[Holding], kind: str, part: int, log: str, low:
         lines.append(line)
 
 
-def _offered(desk: Desk, key: Key) -> Iterator[Run]:
+def _offered(context: GroupContext, key: Key) -> Iterator[Run]:
     """Yield the records of the offer to a member."""
-    offer = desk.activity.offers.get(key)
+    offer = context.activity.offers.get(key)
     if offer is None:
         return
     for (part, log), mine in sorted(offer.ranges.items()):
         for low, high in mine:
-            yield from desk.walk().held(part, log, low, high)
+            yield from context.scan().held(part, log, low, high)
     for part, count in sorted(offer.counts.items()):
         left = count
-        for run in desk.walk().front(part):
-            if not left or desk.group.facts.at(part, run.log, run.low).due > desk.stamp:
+        for run in context.scan().front(part):
+            if not left or context.group.facts.at(part, run.log, run.low).due > context.stamp:
                 break
             yield run
             left -= 1

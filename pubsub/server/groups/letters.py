@@ -23,8 +23,8 @@ from pubsub.protocol.batch import (
     with_origin,
 )
 from pubsub.protocol.names import Position
-from pubsub.server.groups.desk import Desk
-from pubsub.server.groups.walk import Run
+from pubsub.server.groups.context import GroupContext
+from pubsub.server.groups.scan import Run
 from pubsub.server.topic.facts import Fact
 from pubsub.server.topic.group import DEAD, HELD, WAITING, Group, Key
 from pubsub.server.topic.group_rows import CopyKept, CopyRow, MemberGone
@@ -62,9 +62,9 @@ def single(body: Buffer, index: int) -> bytes:
     return alone if origin is None else with_origin(alone, origin[0], origin[1] + index)
 
 
-def _copy(desk: Desk, run: Run, state: int, reason: str = "") -> bool:
+def _copy(context: GroupContext, run: Run, state: int, reason: str = "") -> bool:
     """Copy the first record of a run out of its log; return False if it cannot be read, or there is no room."""
-    group = desk.group
+    group = context.group
     if run.batch is None or run.batch.body is None or is_full(group):
         return False
     try:
@@ -72,35 +72,35 @@ def _copy(desk: Desk, run: Run, state: int, reason: str = "") -> bool:
     except TooLarge:  # It fills a batch without its table; it stays in the log.
         return False
     attempts = group.facts.at(run.part, run.log, run.low).attempts
-    facts = run.publisher, run.counter, run.batch.stamp, len(body), attempts, reason, desk.stamp
+    facts = run.publisher, run.counter, run.batch.stamp, len(body), attempts, reason, context.stamp
     row = CopyRow(run.part, run.log, run.low, state, *facts)
     group.keep_copy(row)
-    desk.topic.dirty.row(desk.topic.name, CopyKept(desk.topic.number, group.name, row, body))
+    context.topic.dirty.row(context.topic.name, CopyKept(context.topic.number, group.name, row, body))
     return True
 
 
-def bury(desk: Desk, key: Key | None, part: int, log: str, offset: int, reason: str) -> bool:
+def dead_letter(context: GroupContext, key: Key | None, part: int, log: str, offset: int, reason: str) -> bool:
     """Make a record a dead letter. It waits, or the member with this key holds it.
 
     Returns:
         False if it cannot be read, or the letters are full. It then stays where it is.
     """
-    group, activity = desk.group, desk.activity
+    group, activity = context.group, context.activity
     row = group.copies.get((log, offset))
     if row is None:
-        run = next(desk.walk().held(part, log, offset, offset + 1), None)
-        if run is None or not _copy(desk, run, DEAD, reason):
+        run = next(context.scan().held(part, log, offset, offset + 1), None)
+        if run is None or not _copy(context, run, DEAD, reason):
             return False
     else:
         attempts = group.facts.at(part, log, offset).attempts
-        desk.lanes.set_copy(replace(row, state=DEAD, reason=reason, attempts=attempts, died=desk.stamp))
+        context.backlog.set_copy(replace(row, state=DEAD, reason=reason, attempts=attempts, died=context.stamp))
     if key is not None:
         group.drop(key, (part, log), offset, offset + 1)
-    desk.lanes.pass_over(part, [(log, offset, offset + 1)])
+    context.backlog.pass_over(part, [(log, offset, offset + 1)])
     group.facts.change(part, log, offset, offset + 1, lambda fact: fact._replace(due=0))
     activity.end_offers(group, (part, log), offset, offset + 1)
     activity.count("dead_letters")
-    desk.note()
+    context.note()
     return True
 
 
@@ -111,33 +111,33 @@ def is_dead(group: Group, fact: Fact) -> str:
     return LOST_TOO_OFTEN if fact.losses >= LOSSES_MAX else ""
 
 
-def redrive(desk: Desk, places: Iterable[Position]) -> int:
+def redrive(context: GroupContext, places: Iterable[Position]) -> int:
     """Let dead letters wait again, with no attempt that counts, and return their number (GR23)."""
-    group, number = desk.group, 0
+    group, number = context.group, 0
     for row in _dead(group, places):
-        desk.lanes.set_copy(replace(row, state=WAITING))
+        context.backlog.set_copy(replace(row, state=WAITING))
         group.facts.change(
             row.part, row.log, row.offset, row.offset + 1,
             lambda fact: fact._replace(forgiven=fact.attempts, losses=0, due=0),
         )  # fmt: skip
-        desk.activity.wake(row.part)
+        context.activity.wake(row.part)
         number += 1
     if number:
-        desk.activity.look = True
-        desk.note()
+        context.activity.look = True
+        context.note()
     return number
 
 
-def drop(desk: Desk, places: Iterable[Position]) -> int:
+def drop(context: GroupContext, places: Iterable[Position]) -> int:
     """Delete dead letters, and return their number."""
-    group, number = desk.group, 0
+    group, number = context.group, 0
     for row in _dead(group, places):
-        desk.lanes.drop_copy(row.log, row.offset)
+        context.backlog.drop_copy(row.log, row.offset)
         group.facts.forget(row.part, row.log, row.offset, row.offset + 1)
         number += 1
     if number:
-        desk.activity.look = True
-        desk.note()
+        context.activity.look = True
+        context.note()
     return number
 
 
@@ -148,7 +148,7 @@ def _dead(group: Group, places: Iterable[Position]) -> list[CopyRow]:
     return [row for row in rows if row is not None and row.state == DEAD]
 
 
-def release(desk: Desk, key: Key, *, forget: bool = False) -> int:
+def release(context: GroupContext, key: Key, *, forget: bool = False) -> int:
     """Give up the claims of a member: the records wait again, with the mark (GR11).
 
     Args:
@@ -157,28 +157,28 @@ def release(desk: Desk, key: Key, *, forget: bool = False) -> int:
     Returns:
         The number of records.
     """
-    group, number = desk.group, 0
+    group, number = context.group, 0
     member = group.members[key]
     for part, log, low, high in list(member.pieces()):
-        number += desk.count(part, log, low, high)
+        number += context.count(part, log, low, high)
         group.drop(key, (part, log), low, high)
         group.facts.change(part, log, low, high, lambda fact: fact._replace(doubtful=True, due=0))
-        desk.lanes.give_back(part, log, low, high)
-        desk.activity.wake(part)
-    desk.activity.held_since.pop(key, None)
-    desk.activity.took_from(key)
-    desk.activity.look = True
-    desk.activity.count("released", number)
+        context.backlog.give_back(part, log, low, high)
+        context.activity.wake(part)
+    context.activity.held_since.pop(key, None)
+    context.activity.took_from(key)
+    context.activity.look = True
+    context.activity.count("released", number)
     if forget:
-        desk.activity.forget(key)
+        context.activity.forget(key)
         group.forget(key)
         group.dirty.pop(key, None)
-        desk.topic.dirty.row(desk.topic.name, MemberGone(desk.topic.number, group.name, *key))
-    desk.note()
+        context.topic.dirty.row(context.topic.name, MemberGone(context.topic.number, group.name, *key))
+    context.note()
     return number
 
 
-def copy_out(desk: Desk, key: Key, records: int) -> int:
+def copy_out(context: GroupContext, key: Key, records: int) -> int:
     """Copy records out of their logs that a silent member holds, so that they do not hold the logs (GR20).
 
     Args:
@@ -187,12 +187,12 @@ def copy_out(desk: Desk, key: Key, records: int) -> int:
     Returns:
         The number of copied records; 0: there is none left, or no room.
     """
-    group, number = desk.group, 0
+    group, number = context.group, 0
     for part, log, low, high in list(group.members[key].pieces()):
-        copied = [run.low for run in desk.walk().held(part, log, low, high) if run.copy is not None]
-        for run in desk.walk().held(part, log, low, high):
+        copied = [run.low for run in context.scan().held(part, log, low, high) if run.copy is not None]
+        for run in context.scan().held(part, log, low, high):
             for offset in range(run.low, run.high) if run.copy is None else ():
-                if number >= records or not _copy(desk, run._replace(low=offset, high=offset + 1), HELD):
+                if number >= records or not _copy(context, run._replace(low=offset, high=offset + 1), HELD):
                     return number
                 copied.append(offset)
                 number += 1
@@ -200,5 +200,5 @@ def copy_out(desk: Desk, key: Key, records: int) -> int:
         group.drop(key, (part, log), low, high)
         for offset in copied:
             group.hold(key, (part, log), offset, offset + 1)
-        desk.note()
+        context.note()
     return number

@@ -14,7 +14,7 @@ from typing import Final
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Outcome
 from pubsub.server.groups.activity import Activity, Offer
-from pubsub.server.groups.desk import Desk
+from pubsub.server.groups.context import GroupContext
 from pubsub.server.groups.index import PartIndex
 from pubsub.server.groups.letters import copy_out, is_full, release
 from pubsub.server.state.state import State
@@ -95,8 +95,8 @@ class Memory:
         """Return the offer to a member."""
         return self._activities[topic, group].offers.get(key)
 
-    def desk(self, topic: Topic, group: Group, now: float) -> Desk:
-        """Return a group at work."""
+    def context(self, topic: Topic, group: Group, now: float) -> GroupContext:
+        """Return the context of one step of a group."""
         state, name = self._state, (topic.name, group.name)
         activity, index = self.of(topic, group, now), None
         if group.keyed:
@@ -108,7 +108,9 @@ class Memory:
         age = topic.in_force.expire_age
         oldest = stamp - age if age is not None and self._trusts_ages(now) else 0
         names, repairs = state.publishers.names, state.ask_repair
-        return Desk(topic, group, activity, state.reader, names, index, now, stamp, oldest, repairs, self._liveness)
+        return GroupContext(
+            topic, group, activity, state.reader, names, index, now, stamp, oldest, repairs, self._liveness
+        )
 
     def forget(self, topic: str, group: str | None = None) -> None:
         """Forget the activity of a group, or of all groups of a topic."""
@@ -160,15 +162,15 @@ class Memory:
             if activity is not None and activity.look and activity.polls:
                 self._look[topic, name] = None
 
-    def extend(self, desk: Desk) -> None:
+    def extend(self, context: GroupContext) -> None:
         """Find the parts of new records of a keyed group."""
-        activity, index = desk.activity, desk.index
+        activity, index = context.activity, context.index
         if index is None:
             return
         first = activity.ready is None
         if activity.ready is None:
-            activity.ready = dict.fromkeys(desk.group.parts)
-        for log in desk.topic.logs.values():
+            activity.ready = dict.fromkeys(context.group.parts)
+        for log in context.topic.logs.values():
             end, seen = log.end - log.unknown, activity.seen.get(log.id, 1)
             if not first and seen < end:
                 for part in index.parts_between(log, seen, end):
@@ -176,20 +178,20 @@ class Memory:
             activity.seen[log.id] = end
 
     @staticmethod
-    def is_empty(desk: Desk) -> bool:
+    def is_empty(context: GroupContext) -> bool:
         """Return True if nothing waits in a shared group, so that no member can get anything."""
-        group, topic = desk.group, desk.topic
+        group, topic = context.group, context.topic
         if group.keyed or any(row.state for row in group.copies.values()):
             return False
-        return not topic.waiting(desk.lanes.spans(0))
+        return not topic.waiting(context.backlog.spans(0))
 
-    def share(self, desk: Desk, hungry: int) -> int:
+    def share(self, context: GroupContext, hungry: int) -> int:
         """Return the share of one of the members that wait for something."""
-        if desk.group.keyed or hungry <= 1:
+        if context.group.keyed or hungry <= 1:
             return 1 << 30
-        spans = desk.lanes.spans(0)
-        waiting = desk.topic.waiting(spans) + sum(1 for row in desk.group.copies.values() if row.state)
-        offered = sum(offer.records() for offer in desk.activity.offers.values())
+        spans = context.backlog.spans(0)
+        waiting = context.topic.waiting(spans) + sum(1 for row in context.group.copies.values() if row.state)
+        offered = sum(offer.records() for offer in context.activity.offers.values())
         return max(1, (waiting - offered) // hungry)
 
     def found(self, damaged: list[tuple[int, int]]) -> None:
@@ -223,13 +225,13 @@ class Memory:
 
     def in_doubt(self, topic: Topic, group: Group, now: float) -> bytes:
         """Return the records in doubt, as JSON."""
-        desk = self.desk(topic, group, now)
+        context = self.context(topic, group, now)
         silent = [
             key
             for key, member in group.members.items()
-            if member.held and not desk.activity.is_heard(key, now, self._liveness)
+            if member.held and not context.activity.is_heard(key, now, self._liveness)
         ]
-        records = sum(desk.count(*piece) for key in silent for piece in group.members[key].pieces())
+        records = sum(context.count(*piece) for key in silent for piece in group.members[key].pieces())
         return json.dumps({"in_doubt": records, "members": silent}, separators=(",", ":")).encode("ascii")
 
     # Time
@@ -290,12 +292,12 @@ class Memory:
         for key, member in list(group.members.items()):
             silence = activity.silence(key, now)
             if member.held and group.row.redeliver and silence > max(self._liveness, group.row.lost_ms / 1000):
-                number = release(self.desk(topic, group, now), key)
+                number = release(self.context(topic, group, now), key)
                 activity.count("given_up", number)
                 self._state.counters["group_records_given_up"] += number
                 self._look[topic.name, group.name] = None
             elif member.held and silence > HOLD_SECONDS and not is_full(group):
-                copy_out(self.desk(topic, group, now), key, COPIED_AT_ONCE)
+                copy_out(self.context(topic, group, now), key, COPIED_AT_ONCE)
             elif member.left and not member.held and stamp - member.heard > FORGET_SECONDS * 1_000_000:
                 self._forget_member(topic, group, key)
         if idle and group.keyed:
@@ -308,10 +310,10 @@ class Memory:
         activity.count("offers_lost")
         first: tuple[int, str, int] | None = None
         if group.keyed:
-            desk = self.desk(topic, group, now)
+            context = self.context(topic, group, now)
             for part in offer.counts:
                 activity.wake(part)
-                run = next(desk.walk().front(part), None)
+                run = next(context.scan().front(part), None)
                 first = first or (None if run is None else (part, run.log, run.low))
         else:
             places = [
@@ -339,8 +341,7 @@ class Memory:
                 continue
             if any(part in offer.counts for offer in activity.offers.values()):
                 continue
-            topic.subscriptions[key].cursor.backlog = (last.from_offset(seen),)
-            topic.dirty.acknowledged(topic.name, key)
+            topic.pass_over(key, (last.from_offset(seen),))
 
     # Moves and failures
 

@@ -31,6 +31,7 @@ from pubsub.server.topic.consumers import Readers
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.facts import Fact
 from pubsub.server.topic.group import WAITING, Group
+from pubsub.server.topic.group_parts import close_part
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
 
@@ -98,7 +99,7 @@ class GroupOperations:
         elif activity.is_heard(key, now, self._state.settings.member_liveness_seconds) and not request.force:
             replies.answer(origin, Outcome.REFUSED, reason="the_member_is_heard", log=topic.open.id)
         else:
-            records = letters.release(self._memory.desk(topic, group, now), key, forget=bool(request.lost_disk))
+            records = letters.release(self._memory.context(topic, group, now), key, forget=bool(request.lost_disk))
             self._state.counters["group_records_released"] += records
             self._memory.look(topic.name, group.name)
             self._done(origin, topic, records)
@@ -117,7 +118,7 @@ class GroupOperations:
         except DecodeError as error:
             self._state.replies.refuse(origin, error.reason)
             return
-        records = act(self._memory.desk(topic, group, now), places)
+        records = act(self._memory.context(topic, group, now), places)
         self._memory.look(topic.name, group.name)
         self._done(origin, topic, records)
 
@@ -129,9 +130,9 @@ class GroupOperations:
         if not group.row.suspended:
             self._done(origin, topic, 0)
             return
-        desk, records = self._memory.desk(topic, group, now), 0
+        context, records = self._memory.context(topic, group, now), 0
         for part in group.parts:
-            for span in desk.lanes.spans(part):
+            for span in context.backlog.spans(part):
                 log = topic.logs.get(span.log)
                 high = (
                     0
@@ -142,11 +143,11 @@ class GroupOperations:
                 )
                 if span.low >= high:
                     continue
-                records += desk.count(part, span.log, span.low, high)
+                records += context.count(part, span.log, span.low, high)
                 if not request.skip:
                     group.facts.change(part, span.log, span.low, high, _doubtful)
             if request.skip:
-                desk.lanes.pass_over(part, [(log.id, 1, log.end) for log in topic.logs.values()])
+                context.backlog.pass_over(part, [(log.id, 1, log.end) for log in topic.logs.values()])
         for member in () if request.skip else group.members.values():
             for part, log_id, low, high in list(member.pieces()):
                 group.facts.change(part, log_id, low, high, _doubtful)
@@ -154,7 +155,7 @@ class GroupOperations:
             if not request.skip:
                 group.facts.change(row.part, row.log, row.offset, row.offset + 1, _doubtful)
             elif row.state == WAITING:
-                desk.lanes.drop_copy(row.log, row.offset)
+                context.backlog.drop_copy(row.log, row.offset)
             records += row.state == WAITING
         group.set(suspended=False)
         topic.note_all()
@@ -185,12 +186,13 @@ class GroupOperations:
 
     def _make_keyed(self, topic: Topic, group: Group, parts: int) -> None:
         """Give each part the waiting records. The shared group's own subscription ends."""
-        shared = topic.subscriptions[group.key(0)]
+        key = group.key(0)
+        shared = topic.subscriptions[key]
         group.set(parts=parts)
         for part in group.parts:
             cursor = Cursor(shared.cursor.since, shared.cursor.acknowledged, shared.cursor.backlog)
             topic.enter(group.key(part), Subscription(group.row.number, True, cursor, Readers()))
-        shared.on, shared.cursor.backlog = False, ()
+        close_part(topic, key, group.row.number)
         topic.note_all()
         self._memory.forget(topic.name, group.name)
 
@@ -201,11 +203,11 @@ class GroupOperations:
         if request.what == "groups":
             some = [one for one in topic.groups.values() if one.row.on and request.name in ("", one.name)]
             facts: dict[str, Any] = {
-                "groups": [group_facts(self._memory.desk(topic, one, now), self._state) for one in some]
+                "groups": [group_facts(self._memory.context(topic, one, now), self._state) for one in some]
             }
         elif request.what == "members":
             assert group is not None
-            facts = members_of(self._memory.desk(topic, group, now), self._state, request.after, most)
+            facts = members_of(self._memory.context(topic, group, now), self._state, request.after, most)
         else:
             assert group is not None
             facts = dead_of(group, request.after, most)

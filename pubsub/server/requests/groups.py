@@ -22,7 +22,7 @@ from pubsub.protocol.messages import Outcome, Subscribe, Unsubscribe
 from pubsub.server.groups.activity import Poll, ranges_of
 from pubsub.server.groups.handing import answer, hand, room_of
 from pubsub.server.groups.memory import Memory
-from pubsub.server.groups.words import finish, hear
+from pubsub.server.groups.work import apply_work, finish
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.group_operations import GroupOperations
@@ -31,6 +31,7 @@ from pubsub.server.requests.subscriptions import Subscriptions
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.group import Group, Key, Member
+from pubsub.server.topic.group_parts import close_part, enter_group
 from pubsub.server.topic.group_rows import GroupEmptied
 from pubsub.server.topic.topic import Topic
 
@@ -208,10 +209,10 @@ class Groups:
     def _hear(self, origin: Origin, topic: Topic, group: Group, work: Work, now: float) -> None:
         """Process a WORK for this group."""
         state, key = self._state, (work.sender, work.store)
-        desk = self._memory.desk(topic, group, now)
-        member, activity = group.members.get(key), desk.activity
+        context = self._memory.context(topic, group, now)
+        member, activity = group.members.get(key), context.activity
         if member is not None and work.number < member.number:
-            finish(desk, key, work.say.done)  # It counts however late it comes (GR4 and GR19).
+            finish(context, key, work.say.done)  # It counts however late it comes (GR4 and GR19).
             facts: dict[str, object] = {"number": member.number, "epoch": member.epoch, "log": topic.open.id}
             late = "opened_again" if work.epoch < member.epoch else "a_later_message_came"
             state.replies.answer(origin, Outcome.SUPERSEDED, reason=late, **facts)
@@ -227,16 +228,16 @@ class Groups:
         named = ranges_of((*work.say.keep, *work.say.offered, *work.say.claim))
         waiting = activity.polls.get(key)
         if member is not None and work.number == member.number:
-            finish(desk, key, work.say.done)
+            finish(context, key, work.say.done)
             if waiting is not None and waiting.work.number == work.number:
                 waiting.origin = origin
                 return
             self._answer(Poll(origin, work, named, now, now), topic, group, now)
             return
         activity.polls.pop(key, None)
-        hear(desk, key, work.say, work.number, work.epoch, cut=bool(work.cut), leave=bool(work.leave))
+        apply_work(context, key, work.say, work.number, work.epoch, cut=bool(work.cut), leave=bool(work.leave))
         member = group.members[key]
-        member.heard = desk.stamp
+        member.heard = context.stamp
         if not member.held:
             activity.held_since.pop(key, None)
         wait = min(work.wait_ms / 1000, state.settings.wait_seconds_max) if work.records_max else 0.0
@@ -245,7 +246,7 @@ class Groups:
             activity.forget(key)
             self._answer(poll, topic, group, now)
             return
-        poll.changed = bool(work.say.claim) or not self._has_all(desk.group, key, poll)
+        poll.changed = bool(work.say.claim) or not self._has_all(context.group, key, poll)
         activity.polls[key] = poll
         activity.look = activity.look or poll.changed
         if poll.expires <= now:
@@ -273,16 +274,18 @@ class Groups:
     def _serve(self, topic: Topic, group: Group, now: float) -> None:
         """Hand out to the members that wait, the longest waiting one first."""
         state = self._state
-        desk = self._memory.desk(topic, group, now)
-        activity = desk.activity
+        context = self._memory.context(topic, group, now)
+        activity = context.activity
         polls, expired = activity.polls, activity.expired
         activity.expired = []
-        if not activity.look and self._memory.is_empty(desk):  # Usual while many members wait: each would get nothing.
+        if not activity.look and self._memory.is_empty(
+            context
+        ):  # Usual while many members wait: each would get nothing.
             turns = [(key, poll) for key in dict.fromkeys(expired) if (poll := polls.get(key)) and poll.expires <= now]
         else:
             turns = list(polls.items())
         activity.look = False
-        self._memory.extend(desk)
+        self._memory.extend(context)
         hungry = sum(1 for _, poll in turns if poll.work.records_max)
         for key, poll in turns:
             if self._given_bytes >= GIVEN_BYTES_MAX:
@@ -293,11 +296,11 @@ class Groups:
                 continue
             reason = ""
             if poll.work.records_max:
-                share = self._memory.share(desk, hungry)
-                room, reason = room_of(desk, key, poll, share, state.settings.answer_bytes_max)
+                share = self._memory.share(context, hungry)
+                room, reason = room_of(context, key, poll, share, state.settings.answer_bytes_max)
                 blind = now - poll.since > state.settings.member_liveness_seconds
                 room.claim = room.claim and not poll.waited
-                hand(desk, key, room, hungry)
+                hand(context, key, room, hungry)
                 hungry -= 1
                 self._given_bytes += room.given_bytes
                 self._memory.found(room.damaged)
@@ -320,11 +323,11 @@ class Groups:
         return member.number == poll.work.number
 
     def _answer(self, poll: Poll, topic: Topic, group: Group, now: float, reason: str = "") -> None:
-        desk, key = self._memory.desk(topic, group, now), (poll.work.sender, poll.work.store)
-        body, records, checksum, damaged = answer(desk, key, poll.named)
+        context, key = self._memory.context(topic, group, now), (poll.work.sender, poll.work.store)
+        body, records, checksum, damaged = answer(context, key, poll.named)
         self._memory.found(damaged)
         if not poll.work.leave:
-            desk.activity.heard[key] = now
+            context.activity.heard[key] = now
         self._state.counters["delivered"] += records
         self._state.replies.answer(
             poll.origin,
@@ -340,12 +343,9 @@ class Groups:
 
 def close(topic: Topic, group: Group, number: int) -> None:
     """End a group under this number: nothing of it is left but the number."""
-    rows = topic.dirty.row
     for part in group.parts:
-        subscription = topic.subscriptions[group.key(part)]
-        subscription.number, subscription.on, subscription.cursor.backlog = number, False, ()
-        topic.dirty.subscription(topic.name, group.key(part))
-    ended = topic.groups[group.name] = Group(group.name, replace(group.row, number=number, on=False, order=()))
-    rows(topic.name, GroupEmptied(topic.number, group.name))
+        close_part(topic, group.key(part), number)
+    ended = Group(group.name, replace(group.row, number=number, on=False, order=()))
     ended.changed = True
-    topic.dirty.group(topic.name, group.name)
+    topic.dirty.row(topic.name, GroupEmptied(topic.number, group.name))
+    enter_group(topic, ended)

@@ -112,8 +112,8 @@ class Reports:
             topic = state.topics[name]
             topics[name] = _topic(state, topic, room, waits, now)
             if groups := [group for group in topic.groups.values() if group.row.on]:
-                desks = (self._memory.desk(topic, group, now) for group in groups)
-                topics[name]["groups"] = [group_facts(desk, state) for desk in desks]
+                contexts = (self._memory.context(topic, group, now) for group in groups)
+                topics[name]["groups"] = [group_facts(context, state) for context in contexts]
             room -= len(topics[name]["subscribers"])
         self._lookups, ahead = waits.lookups, self._proxies.ahead_seconds(now)
         quarantined = [

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.core import group_hands
+from pubsub.client.core import group_in_hand
 from pubsub.client.core.group_core import GroupCore
-from pubsub.client.core.group_hands import ABSENT, CLAIMED, OFFERED
 from pubsub.client.core.group_holdings import Holdings
+from pubsub.client.core.group_in_hand import ABSENT, CLAIMED, OFFERED
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_places import Places
 from pubsub.protocol.groups import Work
@@ -72,8 +72,8 @@ def test_the_same_holds_at_the_core_of_a_server(parts: int, workers: int) -> Non
 
 def commits_without_a_claim(patch: pytest.MonkeyPatch) -> None:
     """GR1"""
-    patch.setitem(group_hands.NEXT, (OFFERED, group_hands.ASKS), CLAIMED)
-    patch.setitem(group_hands.NEXT, (CLAIMED, ABSENT), CLAIMED)
+    patch.setitem(group_in_hand.NEXT, (OFFERED, group_in_hand.ASKS), CLAIMED)
+    patch.setitem(group_in_hand.NEXT, (CLAIMED, ABSENT), CLAIMED)
 
 
 def acts_on_any_answer(patch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.core import group_hands, group_life
-from pubsub.client.core.group_hands import ABSENT, ASKING, ASKS, CLAIMED, HELD, LOST, OFFERED, REFUSED, Hand
+from pubsub.client.core import group_in_hand, group_life
+from pubsub.client.core.group_in_hand import ABSENT, ASKING, ASKS, CLAIMED, HELD, LOST, OFFERED, REFUSED, RecordInHand
 from pubsub.client.core.group_life import ENDED, LEAVING, LEFT, LIFE, NEW, WORKING
 from pubsub.client.core.group_pace import AHEAD_SECONDS, Pace
 from pubsub.client.core.group_places import Places, left_of
@@ -40,7 +40,7 @@ def entry(first: int, count: int = 1, part: int | None = None, *, claimed: bool 
     ("state", "event"), list(product((OFFERED, ASKING, CLAIMED, LOST), (ASKS, HELD, REFUSED, ABSENT))), ids=str
 )
 def test_a_record_in_hand_has_a_next_state_for_each_event_that_can_happen(state: str, event: str) -> None:
-    hand = Hand(LOG, 1, 1, 2, None, piece(1, 1), 1, state)
+    hand = RecordInHand(LOG, 1, 1, 2, None, piece(1, 1), 1, state)
     if event == REFUSED and state in {OFFERED, CLAIMED}:  # Nobody asked.
         with pytest.raises(KeyError):
             hand.event(event)
@@ -56,9 +56,9 @@ def test_a_record_in_hand_has_a_next_state_for_each_event_that_can_happen(state:
 
 
 def test_only_a_claimed_record_may_commit_and_a_lost_one_stays_lost() -> None:
-    to_claimed = {(state, event) for (state, event), after in group_hands.NEXT.items() if after == CLAIMED}
+    to_claimed = {(state, event) for (state, event), after in group_in_hand.NEXT.items() if after == CLAIMED}
     assert {event for state, event in to_claimed if state != CLAIMED} == {HELD}
-    assert {after for (state, _), after in group_hands.NEXT.items() if state == LOST} == {LOST}
+    assert {after for (state, _), after in group_in_hand.NEXT.items() if state == LOST} == {LOST}
 
 
 def test_each_state_of_a_process_has_a_next_state_for_each_event() -> None:

@@ -14,7 +14,7 @@ import apsw
 from pubsub.client.core.changes import Change, GroupJoined
 from pubsub.client.core.core import CoreSettings
 from pubsub.client.core.group_core import GroupCore
-from pubsub.client.core.group_hands import ASKING, CLAIMED, LOST, OFFERED, Hand
+from pubsub.client.core.group_in_hand import ASKING, CLAIMED, LOST, OFFERED, RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_request import Wish
 from pubsub.client.core.group_work import Ended, GroupCall
@@ -162,7 +162,7 @@ class Process:
         self.world.began(self, hand, before=call.before)
         return True
 
-    def go_on(self, hand: Hand) -> bool:
+    def go_on(self, hand: RecordInHand) -> bool:
         """Let a handler go on; return True if something happened."""
         member, world = self.member, self.world
         if hand.state == OFFERED:
@@ -183,7 +183,7 @@ class Process:
             self.core.group_moved(world.now, fsynced=False)
         return hand.state != ASKING
 
-    def fail(self, hand: Hand) -> None:
+    def fail(self, hand: RecordInHand) -> None:
         draw = self.world.random.random()
         if hand.state == LOST:
             self.member.return_hand(hand)
@@ -259,7 +259,7 @@ class World:
     def wall(self) -> float:
         return EPOCH_SECONDS + self.now
 
-    def began(self, process: Process, hand: Hand, *, before: bool) -> None:
+    def began(self, process: Process, hand: RecordInHand, *, before: bool) -> None:
         """A handler begins."""
         first = hand.attempts == 1 and not hand.piece.doubtful
         if before and first and hand.offset in self.begun and hand.offset not in self.server.released:

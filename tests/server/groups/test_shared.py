@@ -264,3 +264,16 @@ def test_a_new_process_of_a_member_gets_back_what_it_does_not_know(stage: Stage)
     assert given.bodies == [b"4", b"5"]
     late = one.status(number=one.number)
     assert (late.outcome, late.reason, late.number) == (Outcome.SUPERSEDED, "opened_again", again.number)
+
+
+def test_the_pause_after_a_killed_attempt_begins_with_the_members_last_sign(stage: Stage) -> None:
+    """A killed member is usually back later than its pause: it continues with that record at once."""
+    one = filled(stage, 2)
+    log = log_of(stage)
+    one.work(1)
+    stage.sleep(0.6)
+    again = Worker(stage, "w1", opening=one.number + 10)
+    again.subscription = one.subscription
+    assert again.work(1, tried=[Tried(log, 1, 1)]).bodies == [b"2"]
+    stage.sleep(0.6)
+    assert again.work(1, keep=[Range(log, 2, 3)]).line(1).attempts == 1

@@ -299,8 +299,8 @@ class World:
     def _waits(self) -> bool:
         home = self.home()
         topic, group = home.core.state.topics[TOPIC], self.group_at(home)
-        desk = home.core.group_memory.desk(topic, group, home.now)
-        return any(next(desk.walk().front(part), None) is not None for part in group.parts)
+        context = home.core.group_memory.context(topic, group, home.now)
+        return any(next(context.scan().front(part), None) is not None for part in group.parts)
 
     def _doubt(self) -> bool:
         """Whether something is in doubt for a lost store, which holds up its parts."""

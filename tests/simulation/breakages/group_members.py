@@ -8,8 +8,8 @@ from zlib import crc32
 
 import pubsub.client.closing
 from pubsub.client.core.group_core import GroupCore
-from pubsub.client.core.group_hands import ABSENT, CLAIMED, Hand
 from pubsub.client.core.group_holdings import Holdings
+from pubsub.client.core.group_in_hand import ABSENT, CLAIMED, RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.flows.group_processing import GroupProcessing
 from pubsub.protocol.groups import Work
@@ -56,14 +56,14 @@ def _(stack: contextlib.ExitStack) -> None:
             self.offered.discard(entry.lane, entry.low, entry.high)
         return bool(entries)
 
-    event = Hand.event
+    event = RecordInHand.event
 
     def going_on(self: Any, happened: str) -> None:
         if not (happened == ABSENT and self.state == CLAIMED):
             event(self, happened)
 
     substitute(stack, Holdings, "give_back_queue", give_back_queue)
-    substitute(stack, Hand, "event", going_on)
+    substitute(stack, RecordInHand, "event", going_on)
 
 
 @breakage("kept: what is committed and not fsynced is not named")

@@ -8,15 +8,15 @@ from typing import Any
 from msgspec.structs import replace
 
 import pubsub.server.groups.handing
-import pubsub.server.groups.words
+import pubsub.server.groups.work
 import pubsub.server.moves.chunks
 import pubsub.server.requests.groups
 import pubsub.server.state.uncommitted
 import pubsub.server.topic.facts
 from pubsub.server.groups.activity import Activity
-from pubsub.server.groups.desk import Desk
+from pubsub.server.groups.context import GroupContext
 from pubsub.server.groups.memory import Memory
-from pubsub.server.groups.walk import Walk
+from pubsub.server.groups.scan import Scan
 from pubsub.server.requests.groups import Groups
 from pubsub.server.topic.group import Group
 from pubsub.server.topic.group_rows import MemberChanged
@@ -37,7 +37,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("once: what another member holds is claimed again")
 def _(stack: contextlib.ExitStack) -> None:
-    claim = Desk.claim
+    claim = GroupContext.claim
 
     def greedy(self: Any, key: Any, one: Any) -> None:
         claim(self, key, one)
@@ -48,7 +48,7 @@ def _(stack: contextlib.ExitStack) -> None:
                 if its is not None and its.covers(one.low, one.high):
                     self.hold(key, (0, one.log), one.low, one.high)
 
-    substitute(stack, Desk, "claim", greedy)
+    substitute(stack, GroupContext, "claim", greedy)
 
 
 @breakage("number: a late message counts like a new one")
@@ -70,15 +70,15 @@ def _(stack: contextlib.ExitStack) -> None:
 
     def impatient(self: Any, topic: Any, group: Any, now: float, *, idle: bool) -> None:
         watch(self, topic, group, now, idle=idle)
-        desk = self.desk(topic, group, now)
+        context = self.context(topic, group, now)
         for key, member in list(group.members.items()):
-            if member.held and desk.activity.silence(key, now) > self._liveness:
+            if member.held and context.activity.silence(key, now) > self._liveness:
                 for part, log, low, high in list(member.pieces()):
                     group.drop(key, (part, log), low, high)
-                    desk.lanes.give_back(part, log, low, high)
-                    desk.activity.wake(part)
-                desk.activity.took_from(key)
-                desk.note()
+                    context.backlog.give_back(part, log, low, high)
+                    context.activity.wake(part)
+                context.activity.took_from(key)
+                context.note()
 
     substitute(stack, Memory, "_watch", impatient)
 
@@ -124,12 +124,12 @@ def _moved(stack: contextlib.ExitStack, changed: Any) -> None:
 
 @breakage("watermark: a merge's filter is not looked at")
 def _(stack: contextlib.ExitStack) -> None:
-    first = Walk._first
+    first = Scan._first
 
     def unfiltered(self: Any, span: Any, batch: Any, place: int, stop: int, watermark: Any) -> int:
         return first(self, span, batch, place, stop, {})
 
-    substitute(stack, Walk, "_first", unfiltered)
+    substitute(stack, Scan, "_first", unfiltered)
 
 
 @breakage("part: two members may hold claims of one part")
@@ -141,9 +141,9 @@ def _(stack: contextlib.ExitStack) -> None:
 
     parts = pubsub.server.groups.handing._parts
 
-    def every(desk: Any, key: Any, hungry: int) -> Any:
-        yield from parts(desk, key, hungry)
-        yield from list(desk.group.parts)
+    def every(context: Any, key: Any, hungry: int) -> Any:
+        yield from parts(context, key, hungry)
+        yield from list(context.group.parts)
 
     substitute(stack, Group, "holders_of", all_of)
     substitute(stack, pubsub.server.groups.handing, "_parts", every)
@@ -154,18 +154,18 @@ def _(stack: contextlib.ExitStack) -> None:
     def anywhere(self: Any, key: Any, lane: Any, low: int, high: int) -> None:
         log = self.topic.logs.get(lane[1])
         high = high if log is None else min(high, log.end)
-        for first, stop in self.lanes.take(*lane, low, high) if low < high else ():
+        for first, stop in self.backlog.take(*lane, low, high) if low < high else ():
             self.hold(key, lane, first, stop)
 
-    walk_front = Walk.front
+    walk_front = Scan.front
 
     def behind(self: Any, part: int) -> Any:
         found = list(walk_front(self, part))
         yield from found[1:2] or found
         yield from found[:1] if len(found) > 1 else ()
 
-    substitute(stack, Desk, "_claim_front", anywhere)
-    substitute(stack, Walk, "front", behind)
+    substitute(stack, GroupContext, "_claim_front", anywhere)
+    substitute(stack, Scan, "front", behind)
 
 
 @breakage("lost: an offer to a member that is not heard goes on")
@@ -186,29 +186,29 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("facts: what is done counts only from the member that holds it")
 def _(stack: contextlib.ExitStack) -> None:
-    finish = pubsub.server.groups.words.finish
+    finish = pubsub.server.groups.work.finish
 
-    def strict(desk: Any, key: Any, done: Any) -> None:
-        member = desk.group.members.get(key)
+    def strict(context: Any, key: Any, done: Any) -> None:
+        member = context.group.members.get(key)
         held = {} if member is None else member.held
         own = [one for one in done if (one.part or 0, one.log) in held and one.low in held[one.part or 0, one.log]]
-        finish(desk, key, own)
+        finish(context, key, own)
 
-    substitute(stack, pubsub.server.groups.words, "finish", strict)
+    substitute(stack, pubsub.server.groups.work, "finish", strict)
     substitute(stack, pubsub.server.requests.groups, "finish", strict)
 
 
 @breakage("suspect: an attempt that ended its process does not count")
 def _(stack: contextlib.ExitStack) -> None:
-    begun = pubsub.server.groups.words._begun
+    begun = pubsub.server.groups.work._begun
 
-    def forgiving(desk: Any, key: Any, say: Any) -> Any:
-        return begun(desk, key, say._replace(tried=()))
+    def forgiving(context: Any, key: Any, say: Any) -> Any:
+        return begun(context, key, say._replace(tried=()))
 
     change = pubsub.server.topic.facts.Facts.change
 
     def harmless(self: Any, part: int, log: str, low: int, high: int, how: Any) -> Any:
         return change(self, part, log, low, high, lambda fact: how(fact)._replace(losses=fact.losses))
 
-    substitute(stack, pubsub.server.groups.words, "_begun", forgiving)
+    substitute(stack, pubsub.server.groups.work, "_begun", forgiving)
     substitute(stack, pubsub.server.topic.facts.Facts, "change", harmless)

@@ -1,4 +1,4 @@
-"""Run several handlers side by side as tasks of an `AsyncClient` (see `crew`)."""
+"""Run several handlers side by side as tasks of an `AsyncClient` (see `worker_pool`)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pubsub.client.arguments import check_count
-from pubsub.client.flows.crew import Crew, Found, Source
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
+from pubsub.client.flows.worker_pool import Found, Source, WorkerPool
 from pubsub.client.session import Session
 
 
 class Tasks:
     """The worker tasks of one call."""
 
-    def __init__(self, crew: Crew[Any], breathe: Callable[[], Awaitable[None]]) -> None:
-        self._crew, self._breathe = crew, breathe
+    def __init__(self, pool: WorkerPool[Any], breathe: Callable[[], Awaitable[None]]) -> None:
+        self._pool, self._breathe = pool, breathe
         self.tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Start a worker."""
-        task = asyncio.get_running_loop().create_task(self._crew.work(self._breathe))
+        task = asyncio.get_running_loop().create_task(self._pool.work(self._breathe))
         self.tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -33,7 +33,7 @@ class Tasks:
 
     async def join(self) -> None:
         """Let no further message begin, cancel the handlers that still run, and wait for them."""
-        self._crew.stopping = True
+        self._pool.stopping = True
         for task in tuple(self.tasks):
             task.cancel()
         while self.tasks:
@@ -56,11 +56,11 @@ async def in_tasks(
     until = session.until(timeout, started := session.now)
     while True:
         ready = await run(source.wait(started, until))
-        crew = Crew(session, source, handler, most, concurrency, awaits=True)
-        tasks = Tasks(crew, breathe)
+        pool = WorkerPool(session, source, handler, most, concurrency, awaits=True)
+        tasks = Tasks(pool, breathe)
         try:
             source.hold()
-            taken: int = await run(crew.lead(tasks.start))
+            taken: int = await run(pool.lead(tasks.start))
         finally:
             try:
                 await tasks.join()

@@ -1,7 +1,8 @@
 """One group at work: its durable part (`topic.group`), its memory (`activity`), and the store's records.
 
-A `Desk` is made for one look at a group. It changes the group through the topic's notes, and the next commit writes
-that. `words` processes a member's message, `handing` gives out records, and `letters` keeps the dead ones.
+A `GroupContext` is made for one step of a group, such as one request of a member. It notes each change of the group in
+the topic, and the next commit writes that. `work` applies a member's WORK, `handing` gives out records, and `letters`
+keeps the dead ones.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import dataclass
 
 from pubsub.protocol.group_bodies import Range
 from pubsub.server.groups.activity import Activity, Ranges
+from pubsub.server.groups.backlog import Backlog
 from pubsub.server.groups.index import PartIndex
-from pubsub.server.groups.lanes import Lanes
-from pubsub.server.groups.walk import Run, Walk
+from pubsub.server.groups.scan import Run, Scan
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.group import Group, Key, Lane
 from pubsub.server.topic.topic import Topic
 
 
 @dataclass(slots=True)
-class Desk:
+class GroupContext:
     """One group at work.
 
     Attributes:
@@ -44,11 +45,11 @@ class Desk:
     liveness: float = 3.0
 
     @property
-    def lanes(self) -> Lanes:
-        return Lanes(self.topic, self.group)
+    def backlog(self) -> Backlog:
+        return Backlog(self.topic, self.group)
 
-    def walk(self) -> Walk:
-        return Walk(self.topic, self.group, self.reader, self.publishers, self.index, self.oldest)
+    def scan(self) -> Scan:
+        return Scan(self.topic, self.group, self.reader, self.publishers, self.index, self.oldest)
 
     def note(self) -> None:
         """Note that the group has changed, so that the commit writes its rows."""
@@ -95,7 +96,7 @@ class Desk:
         log = self.topic.logs.get(one.log)
         high = one.high if log is None else min(one.high, log.end)
         if one.low < high:
-            for low, stop in self.lanes.take(*lane, one.low, high):
+            for low, stop in self.backlog.take(*lane, one.low, high):
                 self.hold(key, lane, low, stop)
 
     def _claim_front(self, key: Key, lane: Lane, low: int, high: int) -> None:
@@ -104,7 +105,7 @@ class Desk:
             self.activity.count("claims_refused")
             return
         found: list[Run] = []
-        for run in self.walk().front(part):
+        for run in self.scan().front(part):
             ends = run.log != lane[1] or not low <= run.low < high
             if ends or self.group.facts.at(part, run.log, run.low).due > self.stamp:
                 break
@@ -117,7 +118,7 @@ class Desk:
     def take(self, key: Key, run: Run) -> None:
         """Claim a run of the first waiting records."""
         lane = run.part, run.log
-        for low, high in self.lanes.take(*lane, run.begin if self.group.keyed else run.low, run.high):
+        for low, high in self.backlog.take(*lane, run.begin if self.group.keyed else run.low, run.high):
             self.hold(key, lane, low, high)
 
     def hold(self, key: Key, lane: Lane, low: int, high: int) -> None:

@@ -51,7 +51,7 @@ NEXT: Final[dict[tuple[str, str], str]] = {
 
 
 @dataclass(slots=True, eq=False)
-class Hand:
+class RecordInHand:
     """A record that a handler has.
 
     Attributes:

@@ -1,6 +1,6 @@
 """The waiting records of a group from the first one on, or in a range that a member holds.
 
-A walk yields runs of records, and ranges of records that are lost, in the order in which they are handed out. Offsets
+A scan yields runs of records, and ranges of records that are lost, in the order in which they are handed out. Offsets
 with nothing to hand out are collected, so that they are dropped from the spans.
 """
 
@@ -66,7 +66,7 @@ class Run(NamedTuple):
         return self if self.high - self.low <= count else self._replace(high=self.low + count)
 
 
-class Walk:
+class Scan:
     """One look at the records of a group.
 
     Args:
@@ -101,14 +101,14 @@ class Walk:
             if row.part == part and row.state == WAITING:
                 yield self._copy(row)
         spans = self._topic.subscriptions[self._group.key(part)].cursor.backlog
-        yield from self._walk(part, spans)
+        yield from self._runs(part, spans)
 
     def held(self, part: int, log: str, low: int, high: int) -> Iterator[Run]:
         """Yield the records in a range that a member holds. Raises StoreDamaged as `front` does."""
         place = low
         for a, b in [*common(self._group.copied.get((part, log)), low, high), (high, high)]:
             if place < a:
-                yield from self._walk(part, (Span(log, place, a),))
+                yield from self._runs(part, (Span(log, place, a),))
             for offset in range(a, b):
                 yield self._copy(self._group.copies[log, offset])
             place = b
@@ -126,7 +126,7 @@ class Walk:
         if low < high:
             self.passed.setdefault(part, []).append((log, low, high))
 
-    def _walk(self, part: int, spans: Iterable[Span]) -> Iterator[Run]:
+    def _runs(self, part: int, spans: Iterable[Span]) -> Iterator[Run]:
         for span in spans:
             log = self._topic.logs.get(span.log)
             if log is None:
@@ -136,8 +136,8 @@ class Walk:
             watermark = self._topic.watermarks.get(span.watermark, {})
             if span.low >= high:
                 continue
-            walk = self._shared if self._index is None else self._keyed
-            yield from walk(part, span, log, high, watermark)
+            records = self._shared if self._index is None else self._keyed
+            yield from records(part, span, log, high, watermark)
 
     # A shared group
 

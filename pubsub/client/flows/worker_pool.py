@@ -78,7 +78,7 @@ class Source(Protocol[Found]):
         """Do the due work between two messages. The lock is held."""
 
 
-class Crew(Generic[Found]):
+class WorkerPool(Generic[Found]):
     """The workers of one call.
 
     Args:
@@ -212,8 +212,8 @@ class Crew(Generic[Found]):
 class Threads:
     """The worker threads of one call."""
 
-    def __init__(self, crew: Crew[Any]) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool[Any]) -> None:
+        self._pool = pool
         self._threads: list[Thread] = []
 
     def start(self) -> None:
@@ -223,17 +223,17 @@ class Threads:
             CallerError: the system refuses another thread.
         """
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = Thread(target=self._run, name=f"handler of {self._crew.session.name}", daemon=True)
+        thread = Thread(target=self._run, name=f"handler of {self._pool.session.name}", daemon=True)
         self._threads.append(thread)
         if not start_thread(thread):
             self._threads.remove(thread)
-            self._crew.not_started()
+            self._pool.not_started()
             raise CallerError("the system refuses another thread for a handler; lower concurrency")
 
     def work_here(self) -> None:
         """Let this thread be the only worker, until nothing is here."""
         try:
-            self._crew.work(_no_breath).send(None)
+            self._pool.work(_no_breath).send(None)
         except StopIteration:
             return
 
@@ -241,11 +241,11 @@ class Threads:
         try:
             self.work_here()
         except BaseException as error:  # noqa: BLE001 - the call raises it.
-            _log.debug("client %s: a worker ended", self._crew.session.name, exc_info=error)
+            _log.debug("client %s: a worker ended", self._pool.session.name, exc_info=error)
 
     def join(self) -> None:
         """Let no further message begin, and wait for the handlers that run."""
-        self._crew.stopping = True
+        self._pool.stopping = True
         for thread in self._threads:
             thread.join()
 
@@ -259,11 +259,11 @@ def on_threads(
     until = session.until(timeout, started := session.now)
     while True:
         ready = yield from source.wait(started, until)
-        crew = Crew(session, source, handler, most, concurrency, awaits=False)
-        threads = Threads(crew)
+        pool = WorkerPool(session, source, handler, most, concurrency, awaits=False)
+        threads = Threads(pool)
         try:
             source.hold()
-            taken = yield from crew.lead(threads.start if concurrency > 1 else threads.work_here)
+            taken = yield from pool.lead(threads.start if concurrency > 1 else threads.work_here)
         finally:
             threads.join()
             source.release()
