@@ -107,7 +107,7 @@ class Message:
 
     @property
     def attempts(self) -> int:
-        """In a handler, and of a consumer group: the number of this attempt, from 1, also over restarts. Otherwise 0."""
+        """In a handler, or of a group: the number of this attempt, from 1, also over restarts. Otherwise 0."""
         try:
             return self._attempts
         except AttributeError:  # Most messages need no such field, and are built faster without it.
