@@ -17,7 +17,7 @@ from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.pattern_core import PatternCore
 from pubsub.client.core.rights import refusal
 from pubsub.client.core.subscription import NO_LOG
-from pubsub.client.errors import GroupEnded, GroupFull
+from pubsub.client.errors import GroupDiffers, GroupEnded, GroupFull
 from pubsub.errors import DataLoss, DecodeError, NotAllowed, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Message, Outcome, Records, Status
 from pubsub.protocol.group_bodies import GroupValues, Holding, Range, decode_values, encode_values, split_holdings
@@ -27,6 +27,7 @@ from pubsub.protocol.names import LATEST
 UNKNOWN_MAX: Final = 3
 """Answers in a row that a group is unknown, for each proxy, after which the member makes the group anew."""
 
+NO_GROUP: Final = "no server knows group {} any more: its topic was deleted, or the server that held it was given up"
 LATER: Final = "a_later_message_came"
 OPENED_AGAIN: Final = "opened_again"
 
@@ -201,6 +202,8 @@ class GroupCore(PatternCore):
         def then() -> None:
             if status.number != member.number:
                 self._drop_flight(member)
+                if member.remaking and member.number and not member.losses:
+                    member.losses.append(DataLoss(member.topic, "-1", "-1", NO_GROUP.format(member.name)))
             member.joined(status.number, log, values, ask.wish)
             member.answered_at = now
             ask.done = True
@@ -263,6 +266,8 @@ class GroupCore(PatternCore):
         if work.leave and not member.left:
             change = GroupOpened(member.member, True, member.cuts)
             self.due.append(Due([change, *member.cleanup(), *member.attempts_told()], partial(self._left, member)))
+        elif work.cut:  # Otherwise each later process would tell it again, and count an attempt at all its claims.
+            self.due.append(Due([GroupOpened(member.member, member.left, member.cuts)]))
 
     def _left(self, member: GroupMember) -> None:
         member.left = True
@@ -294,7 +299,7 @@ class GroupCore(PatternCore):
         member.losses.append(DataLoss(member.topic, "-1", "-1", NO_LOG))
         member.holdings.lose_all()
         member.remaking = True
-        self.ask_group(member, True, member.wish._replace(start=LATEST), float("inf"))
+        self.ask_group(member, True, member.remade()._replace(start=LATEST), float("inf"))
 
     def _worked_later(self, member: GroupMember, status: Status, now: float, trouble: str = "") -> None:
         """Send the same message again later."""
@@ -306,7 +311,7 @@ class GroupCore(PatternCore):
             member.unknown += 1
             if member.unknown >= UNKNOWN_MAX * self.settings.proxies and member.ask is None:
                 member.remaking = True
-                self.ask_group(member, True, member.wish, float("inf"))
+                self.ask_group(member, True, member.remade(), float("inf"))
 
     def _drop_flight(self, member: GroupMember, *, keep: bool = False) -> None:
         """Expect no answer any more. `keep`: the message itself is needed."""
@@ -335,6 +340,9 @@ class GroupCore(PatternCore):
         return out
 
     def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:
+        if member.remaking and isinstance(ask.failure, GroupDiffers) and ask.wish.mode != Wish().mode:
+            # Another member made the group again, and its values were changed: they are taken as they are.
+            ask = self.ask_group(member, True, Wish(start=ask.wish.start), ask.until)
         if ask.done or now >= ask.until:
             member.ask = None
             if ask.done and member.remaking and ask.failure is not None:

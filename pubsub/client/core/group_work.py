@@ -189,6 +189,13 @@ class GroupWork:
         self.life = LIFE[self.life, JOINED]
         self.pace = Pace()
 
+    def remade(self) -> Wish:
+        """Return the wish for a group that is made anew: the values that the group had, also those of its maker."""
+        if not self.number:
+            return self.wish
+        values = self.values
+        return Wish(values.mode, values.parts, self.wish.start, values.on_lost, values.lost_ms, values.attempts)
+
     def passed_over(self, entry: Entry) -> None:
         """Accept the commit by which the first record of an entry is done without a handler."""
         self.row_done((Range(entry.lane[0], entry.low, entry.end(1), entry.part),))

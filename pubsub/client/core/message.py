@@ -23,6 +23,7 @@ class RunSlice(NamedTuple):
     Attributes:
         doubtful: the records were delivered before, to a state directory that did not acknowledge them.
         replay: number of the replay that brought them; 0: none.
+        attempts: number of the attempt at them, of `get` of a consumer group; 0: nobody counts them.
     """
 
     run: Run
@@ -31,6 +32,7 @@ class RunSlice(NamedTuple):
     stop: int
     doubtful: bool = False
     replay: int = 0
+    attempts: int = 0
 
     @property
     def last(self) -> Position:
@@ -105,7 +107,7 @@ class Message:
 
     @property
     def attempts(self) -> int:
-        """In a handler: the number of this attempt, from 1, also over restarts. Otherwise 0."""
+        """In a handler, or of a group: the number of this attempt, from 1, also over restarts. Otherwise 0."""
         try:
             return self._attempts
         except AttributeError:  # Most messages need no such field, and are built faster without it.
@@ -212,25 +214,25 @@ class Batch(Sequence[Message]):
         piece = self.pieces[which]
         run, at = piece.run, piece.stop - (ends[which] - place)
         begin = run.ends[at - 1] if at else run.begin
-        return self._placed(
-            Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay)
+        return self._counted(
+            Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful, piece.replay), piece
         )
 
-    def _placed(self, message: Message) -> Message:
-        """Give a message of a keyed group its part."""
+    def _counted(self, message: Message, piece: RunSlice) -> Message:
+        """Give a message of a group the number of its attempt, and one of a keyed group its part."""
+        if piece.attempts:
+            message.in_attempt(piece.attempts)
         if self._parts:
             message.in_part(part_of(message.key, message.publisher, self._parts))
         return message
 
     def __iter__(self) -> Iterator[Message]:
-        if self._parts:
-            yield from (self[place] for place in range(self._length))
-            return
         topic = self.topic
         for piece in self.pieces:
-            run = piece.run
+            run, counted = piece.run, piece.attempts or self._parts
             for index, body in enumerate(piece.bodies(), piece.start):
-                yield Message(topic, body, run, index, piece.doubtful, piece.replay)
+                message = Message(topic, body, run, index, piece.doubtful, piece.replay)
+                yield self._counted(message, piece) if counted else message
 
     def bodies(self) -> list[bytes]:
         """Return only the bytes of all messages, which is faster than building the messages."""

@@ -65,7 +65,9 @@ class GroupGets:
         plan = member.plan(most)
         if not plan:
             return Batch(member.topic)
-        pieces = [entry.piece._replace(stop=entry.piece.start + number) for entry, number in plan]
+        pieces = [
+            entry.piece._replace(stop=entry.piece.start + number, attempts=entry.attempts + 1) for entry, number in plan
+        ]
         done = Places(Range(entry.lane[0], entry.low, entry.end(number), entry.part) for entry, number in plan)
         fsynced = session.commit(member.done_changes(done))
         member.taken(plan, session.now)
@@ -84,7 +86,8 @@ def _joined(pieces: list[RunSlice]) -> list[RunSlice]:
     out: list[RunSlice] = []
     for piece in pieces:
         last = out[-1] if out else None
-        if last is not None and last.run is piece.run and last.stop == piece.start and last.doubtful == piece.doubtful:
+        follows = last is not None and last.run is piece.run and last.stop == piece.start
+        if last is not None and follows and (last.doubtful, last.attempts) == (piece.doubtful, piece.attempts):
             out[-1] = last._replace(stop=piece.stop)
         else:
             out.append(piece)

@@ -179,6 +179,22 @@ def test_messages_of_get_have_their_part(keyed: Service) -> None:
     assert {message.body: message.part for message in batch} == expected
 
 
+@pytest.mark.parametrize("parts", [0, 3])
+def test_messages_of_get_have_the_number_of_their_attempt(service: Service, keyed: Service, parts: int) -> None:
+    """A message that was begun at another member, or before a power cut, has a number above 1."""
+    used = keyed if parts else service
+    used.put(*[b"k"] * 4)
+    used.do(lambda group: group.rows.attempts.update({2: 3}))
+    found: dict[bytes, int] = {}
+    with used.client("w1") as client:
+        client.subscribe("t", group="g")
+        while len(found) < 4:
+            batch = client.get_many("t", 4, group="g")
+            assert [batch[place].attempts for place in range(len(batch))] == [message.attempts for message in batch]
+            found |= {message.body: message.attempts for message in batch}
+    assert found == {b"1": 1, b"2": 4, b"3": 1, b"4": 1}
+
+
 def test_awaited_calls_take_from_a_group(service: Service) -> None:
     service.put(*[b""] * 6)
 

@@ -21,6 +21,34 @@ MODES = [(0, 1), (0, 3), (3, 1), (3, 3)]
 """Parts, and handlers side by side."""
 
 
+def test_a_power_cut_counts_once_although_later_processes_are_killed() -> None:
+    """A claim that no handler has begun gets no attempt from a kill."""
+    world = World(0, parts=0, workers=1, before=True)
+    world.healthy = True
+    process = world.processes[0]
+    for key in (b"a", b"b", b"c"):
+        world.server.put(key)
+
+    def work() -> dict[int, int]:
+        process.open_call(workers=1, before=True)
+        process.turn()
+        process.turn()
+        assert process.member.holdings.queue.records > 0
+        return dict(world.server.rows.attempts)
+
+    assert work() == {}
+    process.fsync()
+    process.lose_power()
+    process.start()
+    counted = work()
+    assert counted
+    assert set(counted.values()) == {1}
+    for _ in range(3):
+        process.crash()
+        process.start()
+        assert work() == counted
+
+
 @pytest.mark.parametrize(("parts", "workers"), MODES)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_effect_is_lost_doubled_untold_or_out_of_order(seed: int, parts: int, workers: int) -> None:

@@ -23,7 +23,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.protocol import Outcome, Status, Subscribe, Unsubscribe
-from pubsub.protocol.group_bodies import LOST, Holding, Range, join_holdings
+from pubsub.protocol.group_bodies import LOST, Holding, Range, encode_values, join_holdings
 from pubsub.protocol.groups import Work
 from tests.client.groups.reference import LOG
 from tests.client.groups.service import Service
@@ -159,15 +159,40 @@ def test_a_denied_member_may_ask_again(service: Service) -> None:
 
 
 def test_a_group_that_no_holder_knows_is_made_again_with_the_same_values(service: Service) -> None:
+    """Its messages may be gone, for example with their topic: one call of each member raises that."""
     service.put(b"")
     with service.client("w1") as client:
-        client.subscribe("t", group="g", attempts=9)
+        client.subscribe("t", group="g")
         service.number = 0
         unknown = Status("s1", Outcome.UNKNOWN, reason="group", log=LOG)
         service.refuse = lambda message: unknown if isinstance(message, Work) and not service.number else None
+        with pytest.raises(DataLoss, match="no server knows group g"):
+            client.get("t", 10.0, group="g")
         assert client.get("t", 10.0, group="g") is not None
     first, second = [message for message in service.seen if isinstance(message, Subscribe)]
-    assert (first.attempts, second.attempts) == (9, 9)
+    assert (first.group, first.attempts) == ("any", 0)
+    assert (second.group, second.attempts, second.on_lost) == ("shared", 5, "wait")  # What the service has told.
+
+
+def test_a_member_takes_a_group_as_it_is_that_another_one_made_again(service: Service) -> None:
+    """Its values were changed meanwhile, so the former ones are refused."""
+    body = encode_values(service.values._replace(attempts=7))
+
+    def refuse(message: Any) -> Status | None:
+        if isinstance(message, Work) and not service.number:
+            return Status("s1", Outcome.UNKNOWN, reason="group", log=LOG)
+        if isinstance(message, Subscribe) and message.attempts:
+            return Status("s1", Outcome.REFUSED, reason="attempts_differs", number=1, body=body)
+        return None
+
+    service.put(b"")
+    with service.client("w1") as client:
+        client.subscribe("t", group="g")
+        service.number = 0
+        service.refuse = refuse
+        with pytest.raises(DataLoss):
+            client.get("t", 10.0, group="g")
+        assert client.get("t", 10.0, group="g") is not None
 
 
 def test_a_group_that_was_given_up_with_its_log_is_told_as_a_loss(service: Service) -> None:

@@ -51,6 +51,7 @@ class Crew:
         begun: bodies that a handler has begun.
         lost_gets: number of messages that a `get` of a killed process may have taken.
         cut_gets: a host lost power, so messages of `get` may come again.
+        cuts: times of power cuts of its members; each counts as an attempt at all that the member had claimed.
         lost_stores: by client, the store IDs of lost directories.
     """
 
@@ -65,6 +66,7 @@ class Crew:
     begun: set[str] = field(default_factory=set)
     lost_gets: int = 0
     cut_gets: bool = False
+    cuts: list[float] = field(default_factory=list)
     lost_stores: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -77,6 +79,7 @@ class Crews:
 
     Attributes:
         told: by topic, group and its number: by log and part, the offsets that were told as done, and answered.
+        restores: number of stores that were put back. An answer to an earlier message says nothing about the copy.
         turn: number of effects so far.
         blocked: a member waits with its thread blocked.
     """
@@ -84,7 +87,7 @@ class Crews:
     def __init__(self, history: History, crews: list[Crew]) -> None:
         self.history, self.all = history, crews
         self.told: dict[tuple[str, str, int], dict[tuple[str, int | None], IntervalSet]] = defaultdict(dict)
-        self.turn = 0
+        self.turn = self.restores = 0
         self.counters: Counter[str] = Counter()
         self.blocked = False
 
@@ -100,6 +103,7 @@ class Crews:
     def restored(self) -> None:
         """A store is of an earlier time: servers know less than they have answered."""
         self.told.clear()
+        self.restores += 1
         for crew in self.all:
             crew.resumed = True
 
@@ -107,10 +111,14 @@ class Crews:
 @contextlib.contextmanager
 def watched_groups(crews: Crews) -> Iterator[None]:
     """See what is told as done, and object where a record that was told is begun again."""
-    shown, begin = GroupCore._shown, GroupMember.begin
+    shown, begin, compose = GroupCore._shown, GroupMember.begin, GroupMember._compose
+
+    def seen_compose(member: Any, *arguments: Any) -> Any:
+        member.composed_after = crews.restores
+        return compose(member, *arguments)
 
     def seen_shown(core: Any, member: Any, work: Any, status: Any, proxy: int, now: float) -> None:
-        if status.outcome is Outcome.SUCCESS:
+        if status.outcome is Outcome.SUCCESS and member.composed_after == crews.restores:
             known = crews.told[member.topic, member.name, work.subscription]
             for log, low, high, part in work.say.done:
                 known.setdefault((log, part), IntervalSet()).add(low, high)
@@ -124,5 +132,9 @@ def watched_groups(crews: Crews) -> Iterator[None]:
             )
         return begin(member, entry, now)
 
-    with mock.patch.object(GroupCore, "_shown", seen_shown), mock.patch.object(GroupMember, "begin", seen_begin):
+    with (
+        mock.patch.object(GroupCore, "_shown", seen_shown),
+        mock.patch.object(GroupMember, "begin", seen_begin),
+        mock.patch.object(GroupMember, "_compose", seen_compose),
+    ):
         yield

@@ -109,6 +109,7 @@ class Worker(ClientNode):
         """Its host is off: a message that `get` returned lately may come again."""
         for membership in self.memberships:
             membership.crew.cut_gets |= membership.plan.gets
+            membership.crew.cuts.append(self.world.now)
         super().lose_power()
 
     def bury(self) -> None:
@@ -211,8 +212,8 @@ class Worker(ClientNode):
             self._run_tasks()
 
     def _wish(self, crew: Crew) -> Wish:
-        """Of who joins; the maker names all values, also of a group that is made anew."""
-        named = crew.made is None or crew.ended or self.world.random.random() < 0.7
+        """Of who joins; the maker names all values, also of a group that is made anew, or that a copy does not know."""
+        named = crew.made is None or crew.ended or crew.resumed or self.world.random.random() < 0.7
         return crew.plan.wish if named else Wish()
 
     def _confirmed(self, membership: Membership, result: Any, error: Exception | None) -> None:
