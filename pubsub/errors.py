@@ -144,12 +144,13 @@ class NotSubscribed(CallerError):
 
     Attributes:
         never: True for an unsubscribe, if the client never subscribed to the topic from this state directory.
+        group: the consumer group that the client did not join; "": none was named.
     """
 
     exit_code = 6
 
-    def __init__(self, client: str, topic: str, *, never: bool = False) -> None:
-        self.client, self.topic, self.never = client, topic, never
+    def __init__(self, client: str, topic: str, *, never: bool = False, group: str = "") -> None:
+        self.client, self.topic, self.never, self.group = client, topic, never, group
         super().__init__(client, topic)
 
     def __str__(self) -> str:
@@ -158,6 +159,11 @@ class NotSubscribed(CallerError):
             return (
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
                 f" To end a subscription from another one: pubsub topic unsubscribe {topic} --subscriber {self.client}"
+            )
+        if self.group:
+            return (
+                f"client {self.client} is no member of group {self.group} of {self.topic}; "
+                f"join it first: pubsub client {self.client} subscribe {topic} --group {self.group}{self.options}"
             )
         return (
             f"client {self.client} is not subscribed to {self.topic}; "

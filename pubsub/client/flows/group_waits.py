@@ -164,7 +164,7 @@ class GroupWaits:
         """
         found = self.core.members.get((check_topic(topic), check_group(group)))
         if found is None or not found.number:
-            raise NotSubscribed(self.session.name, topic)
+            raise NotSubscribed(self.session.name, topic, group=group)
         return found
 
     def member_of(self, topic: object, group: str) -> GroupMember:
