@@ -145,6 +145,7 @@ BAD = {
     "memory_bytes_max": [-1, "much"],
     "standby_of": ["nonsense", "tcp://h:0"],
     "standby_stream_bytes_max": ["0", "much"],
+    "member_liveness_seconds": ["0", "-1", "4000"],
     "standby_heartbeat_seconds": ["0", "-1"],
     "topics_max": ["0", "1e3"],
     "servers_max": ["0", "99999"],

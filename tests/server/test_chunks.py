@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubsub.base.limits import BATCH_BYTES_MAX, ORIGIN_BYTES_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import Outcome
 from pubsub.protocol.topic_settings import Amount
@@ -243,7 +244,7 @@ def test_the_parts_of_a_chunk_are_limited(part: int, form: int, monkeypatch: pyt
     for low, high in ((10, True), (1_000, False)):
         monkeypatch.setattr(module, "LINE_BYTES_MAX", low)
         assert is_refused(DATA[form][part]) is high
-    body = bytes(module.BATCH_BYTES_MAX + module.ORIGIN_BYTES_MAX + 1)
+    body = bytes(BATCH_BYTES_MAX + ORIGIN_BYTES_MAX + 1)
     assert is_refused(encode(Batches(A, [BatchRow(1, 2, ALICE, 3, 9, 5, 0, body)]), form))
     assert is_refused(encode(Staged(ALICE, 3, "try", 8, [PieceRow(0, 1, 5, body)]), form))
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 200)

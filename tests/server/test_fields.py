@@ -278,7 +278,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    memory |= {"Cursor.handed", "Cursor.far", "Cursor.expired", "Cursor.expired_below", "Log.bare", "Log.expired"}
+    memory |= {
+        "Cursor.handed",
+        "Cursor.far",
+        "Cursor.expired",
+        "Cursor.expired_below",
+        "Cursor.short",
+        "Log.bare",
+        "Log.expired",
+    }
     memory |= {"Group.changed", "Group.dirty", "Group.dead"}  # The last one counts copies that are dead letters.
     assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Policy.default", "Policy.settings"}
 

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pubsub.server.topic.group import HELD, WAITING, Group, common, place
+from pubsub.server.topic.group_parts import wait
 from pubsub.server.topic.group_rows import CopyChanged, CopyGone, CopyRow
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic
@@ -82,9 +83,7 @@ class Backlog:
         return self._topic.subscriptions[self._group.key(part)].cursor.backlog
 
     def _set(self, part: int, spans: tuple[Span, ...]) -> None:
-        key = self._group.key(part)
-        self._topic.subscriptions[key].cursor.backlog = spans
-        self._topic.dirty.subscription(self._topic.name, key)
+        wait(self._topic, self._group.key(part), spans)
 
     def waits(self, part: int, log: str, offset: int) -> bool:
         """Return True if a record waits; one that a span leaves out counts too."""
@@ -111,9 +110,7 @@ class Backlog:
         for log, low, high in ranges:
             spans, _ = without(spans, log, low, high)
         if spans != before:
-            key = self._group.key(part)
-            self._topic.subscriptions[key].cursor.backlog = spans
-            self._topic.dirty.acknowledged(self._topic.name, key)
+            self._topic.pass_over(self._group.key(part), spans)
 
     def give_back(self, part: int, log: str, low: int, high: int) -> None:
         """Return offsets [low, high) to the waiting records."""

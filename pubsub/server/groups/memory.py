@@ -341,8 +341,7 @@ class Memory:
                 continue
             if any(part in offer.counts for offer in activity.offers.values()):
                 continue
-            topic.subscriptions[key].cursor.backlog = (last.from_offset(seen),)
-            topic.dirty.acknowledged(topic.name, key)
+            topic.pass_over(key, (last.from_offset(seen),))
 
     # Moves and failures
 

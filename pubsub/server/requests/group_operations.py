@@ -31,6 +31,7 @@ from pubsub.server.topic.consumers import Readers
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.facts import Fact
 from pubsub.server.topic.group import WAITING, Group
+from pubsub.server.topic.group_parts import close_part
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
 
@@ -185,12 +186,13 @@ class GroupOperations:
 
     def _make_keyed(self, topic: Topic, group: Group, parts: int) -> None:
         """Give each part the waiting records. The shared group's own subscription ends."""
-        shared = topic.subscriptions[group.key(0)]
+        key = group.key(0)
+        shared = topic.subscriptions[key]
         group.set(parts=parts)
         for part in group.parts:
             cursor = Cursor(shared.cursor.since, shared.cursor.acknowledged, shared.cursor.backlog)
             topic.enter(group.key(part), Subscription(group.row.number, True, cursor, Readers()))
-        shared.on, shared.cursor.backlog = False, ()
+        close_part(topic, key, group.row.number)
         topic.note_all()
         self._memory.forget(topic.name, group.name)
 

@@ -21,6 +21,7 @@ from pubsub.server.state.state import State
 from pubsub.server.topic.consumers import Readers
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.group import Group, order_of
+from pubsub.server.topic.group_parts import enter_group
 from pubsub.server.topic.group_rows import GroupRow
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -94,12 +95,12 @@ class GroupSubscriptions:
             state.stamps.reading(now),
             order=order_of(cursor.backlog),
         )
-        group = topic.groups[request.name] = Group(request.name, row)
+        group = Group(request.name, row)
         group.changed = True
+        enter_group(topic, group)
         for part in group.parts:
             its = Cursor(cursor.since, cursor.acknowledged, cursor.backlog)
             topic.enter(group.key(part), Subscription(row.number, True, its, Readers()))
-        topic.dirty.group(topic.name, group.name)
         self._memory.forget(topic.name, group.name)
         if request.start != LATEST:
             state.measure(topic)
@@ -110,15 +111,15 @@ class GroupSubscriptions:
         """Answer for a group that is on."""
         row = group.row
         differs = (
-            ("mode", (request.group == SHARED and row.parts > 0) or (request.group == KEYED and not row.parts)),
-            ("parts", request.parts > 0 and request.parts != row.parts),
-            ("onlost", request.on_lost != "" and (request.on_lost == REDELIVER) != row.redeliver),
-            ("lost", request.lost_ms > 0 and request.lost_ms != row.lost_ms),
-            ("attempts", request.attempts > 0 and request.attempts != row.attempts),
+            ("mode_differs", (request.group == SHARED and row.parts > 0) or (request.group == KEYED and not row.parts)),
+            ("parts_differs", request.parts > 0 and request.parts != row.parts),
+            ("onlost_differs", request.on_lost != "" and (request.on_lost == REDELIVER) != row.redeliver),
+            ("lost_differs", request.lost_ms > 0 and request.lost_ms != row.lost_ms),
+            ("attempts_differs", request.attempts > 0 and request.attempts != row.attempts),
         )
         other = next((name for name, differ in differs if differ), "")
         outcome = Outcome.REFUSED if other else Outcome.SUCCESS
-        self._answer_values(origin, topic, group, outcome, f"{other}_differs" if other else "")
+        self._answer_values(origin, topic, group, outcome, other)
 
     def _answer_values(self, origin: Origin, topic: Topic, group: Group, outcome: Outcome, reason: str = "") -> None:
         self._state.replies.answer(

@@ -31,6 +31,7 @@ from pubsub.server.requests.subscriptions import Subscriptions
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.group import Group, Key, Member
+from pubsub.server.topic.group_parts import close_part, enter_group
 from pubsub.server.topic.group_rows import GroupEmptied
 from pubsub.server.topic.topic import Topic
 
@@ -342,12 +343,9 @@ class Groups:
 
 def close(topic: Topic, group: Group, number: int) -> None:
     """End a group under this number: nothing of it is left but the number."""
-    rows = topic.dirty.row
     for part in group.parts:
-        subscription = topic.subscriptions[group.key(part)]
-        subscription.number, subscription.on, subscription.cursor.backlog = number, False, ()
-        topic.dirty.subscription(topic.name, group.key(part))
-    ended = topic.groups[group.name] = Group(group.name, replace(group.row, number=number, on=False, order=()))
-    rows(topic.name, GroupEmptied(topic.number, group.name))
+        close_part(topic, group.key(part), number)
+    ended = Group(group.name, replace(group.row, number=number, on=False, order=()))
     ended.changed = True
-    topic.dirty.group(topic.name, group.name)
+    topic.dirty.row(topic.name, GroupEmptied(topic.number, group.name))
+    enter_group(topic, ended)

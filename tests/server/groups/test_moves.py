@@ -6,7 +6,7 @@ import pytest
 
 from pubsub.protocol import Outcome
 from pubsub.protocol.group_bodies import Dead, Range, Tried
-from tests.server.groups.workers import Given, Worker, act, another, facts, fill, filled, log_of
+from tests.server.groups.workers import Worker, act, another, facts, fill, filled, log_of
 from tests.server.moving import Pair
 from tests.server.stage import Stage, put
 
@@ -30,7 +30,7 @@ def test_claims_numbers_retries_and_letters_travel(pair: Pair) -> None:
     assert "t" not in pair["s1"].core.state.topics
     two = pair["s2"]
     told = facts(two)
-    assert (told["claimed"], told["dead_letters"], told["waiting"], told["delayed"]) == (2, 1, 3, 0 or told["delayed"])
+    assert (told["claimed"], told["dead_letters"], told["waiting"]) == (2, 1, 3)
     assert facts(two, "dead")["dead"][0]["reason"] == "bad"
     assert two.ask(late).reason == "a_later_message_came"
     one = moved(one, two)
@@ -115,7 +115,6 @@ def test_a_merge_keeps_the_group_with_the_higher_number(pair: Pair) -> None:
     pair.turns()
     told = facts(pair["s2"])
     assert (told["number"], told["parts"], told["claimed"]) == (again.subscription, 2, 0)
-    assert one.status(number=one.number + 9).reason in {"the_group_was_made_again", ""} or True
     assert sorted(again.work(100).bodies) == [b"1", b"1", b"2"]
     assert "%billing" not in pair["s2"].core.state.topics["t"].subscriptions or not (
         pair["s2"].core.state.topics["t"].subscriptions["%billing"].on
@@ -140,7 +139,6 @@ def test_a_topic_with_a_group_is_not_given_to_an_earlier_release(pair: Pair, mon
     pair.merge("s1", "s2")
     pair.turns()
     assert not pair["s1"].core.state.topics["t"].frozen
-    assert Given(Worker(pair["s1"], "w9").status(subscription=0, records_max=0)) if False else True
 
 
 def test_a_batch_of_both_logs_has_its_effect_once(pair: Pair) -> None:
