@@ -17,9 +17,9 @@ from pubsub.client.core.group_request import Wish
 from pubsub.client.core.message import Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.errors import GroupEnded, GroupFull, GroupSuspended
-from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.group_processing import GroupProcessing
+from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.errors import (
     DataLoss,
     InDoubt,
