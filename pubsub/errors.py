@@ -160,15 +160,9 @@ class NotSubscribed(CallerError):
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
                 f" To end a subscription from another one: pubsub topic unsubscribe {topic} --subscriber {self.client}"
             )
-        if self.group:
-            return (
-                f"client {self.client} is no member of group {self.group} of {self.topic}; "
-                f"join it first: pubsub client {self.client} subscribe {topic} --group {self.group}{self.options}"
-            )
-        return (
-            f"client {self.client} is not subscribed to {self.topic}; "
-            f"subscribe first: pubsub client {self.client} subscribe {topic}{self.options}"
-        )
+        what, first = (f"a member of group {self.group} of", "join") if self.group else ("subscribed to", "subscribe")
+        call = f"pubsub client {self.client} subscribe {topic}{self.group and f' --group {self.group}'}{self.options}"
+        return f"client {self.client} is not {what} {self.topic}; {first} first: {call}"
 
 
 class PeerError(PubsubError):
