@@ -144,7 +144,7 @@ class NotSubscribed(CallerError):
 
     Attributes:
         never: True for an unsubscribe, if the client never subscribed to the topic from this state directory.
-        group: the consumer group that the client did not join; "": none was named.
+        group: the consumer group that the call names; "": none.
     """
 
     exit_code = 6
@@ -160,9 +160,11 @@ class NotSubscribed(CallerError):
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
                 f" To end a subscription from another one: pubsub topic unsubscribe {topic} --subscriber {self.client}"
             )
-        what, first = (f"a member of group {self.group} of", "join") if self.group else ("subscribed to", "subscribe")
+        what, first = (
+            (f"no member of group {self.group} of", "join it") if self.group else ("not subscribed to", "subscribe")
+        )
         call = f"pubsub client {self.client} subscribe {topic}{self.group and f' --group {self.group}'}{self.options}"
-        return f"client {self.client} is not {what} {self.topic}; {first} first: {call}"
+        return f"client {self.client} is {what} {self.topic}; {first} first: {call}"
 
 
 class PeerError(PubsubError):

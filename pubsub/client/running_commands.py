@@ -15,7 +15,7 @@ from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.children import end, started
-from pubsub.client.core.outcomes import Later, Reject
+from pubsub.client.core.outcomes import Later, NotBegun, Reject
 from pubsub.client.message_fields import metadata_fields
 from pubsub.errors import CallerError, HandlerMisused
 
@@ -42,8 +42,12 @@ class CommandFailed(Exception):
     """The command failed; the attempt counts, and the message comes again."""
 
 
-class Stopped(BaseException):
+class Stopped(NotBegun, BaseException):
     """A signal asked to stop before the command of a message began; no attempt counts."""
+
+
+class CommandNotStarted(NotBegun, HandlerMisused):
+    """The command cannot be run; no attempt counts."""
 
 
 class Commands:
@@ -106,7 +110,7 @@ class Commands:
             Later: it ended with 75, or by the signal that asked to stop.
             Reject: it ended with 65.
             CommandFailed: it ended with another code, or ran for too long.
-            HandlerMisused: it cannot be run; no attempt counts.
+            CommandNotStarted: it cannot be run; no attempt counts.
             Stopped: a signal asked to stop, so it was not run.
         """
         if self.stopping:
@@ -134,7 +138,7 @@ class Commands:
                 told = os.environ | environment(message, self._group)
                 return started(self._words, env=told, stdin=given, process_group=0)
         except (OSError, ValueError) as error:
-            raise HandlerMisused(f"{self._words[0]} cannot be run: {error}") from None
+            raise CommandNotStarted(f"{self._words[0]} cannot be run: {error}") from None
 
     def _ended(self, child: subprocess.Popen[bytes]) -> int:
         """Wait for a command and return its exit code, negative for a signal.

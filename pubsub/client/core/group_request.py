@@ -16,6 +16,7 @@ from pubsub.protocol.group_bodies import KEYED, GroupValues
 from pubsub.protocol.names import LATEST, Start, format_start, parse_start
 
 _DIFFERS: Final = "_differs"
+_ARGUMENTS: Final = {"onlost": "on_lost", "lost": "lost_seconds"}
 _LIMITS: Final = frozenset({"GROUPS_MAX", "groups_max", "topics_max", "members_max"})
 
 
@@ -94,7 +95,8 @@ def error_of(topic: str, name: str, status: Status, values: GroupValues | None) 
     """Return the error of an answer that only groups have; None: it has another one, or is no error."""
     reason = status.reason
     if status.outcome is Outcome.REFUSED and reason.endswith(_DIFFERS) and values is not None:
-        return GroupDiffers(topic, name, reason.replace("_", " "), described(values))
+        value = reason.removesuffix(_DIFFERS)
+        return GroupDiffers(topic, name, f"{_ARGUMENTS.get(value, value)} differs", described(values))
     if status.outcome is Outcome.REFUSED and reason == "in_doubt":
         return _in_doubt(topic, name, status)
     if status.outcome is Outcome.FULL and reason in _LIMITS | {"another_client_serves_this"}:

@@ -55,3 +55,7 @@ class Reject(Exception):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class NotBegun:
+    """Mark of an exception: the handler has done nothing, so its attempt counts in no case."""

@@ -25,7 +25,7 @@ from pubsub.client.core.group_queue import Entry
 from pubsub.client.core.group_request import dead_reason
 from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.core.outcomes import Later, Reject
+from pubsub.client.core.outcomes import Later, NotBegun, Reject
 from pubsub.client.errors import ClaimLost
 from pubsub.client.flows.awaiting import HandlerTransaction
 from pubsub.client.flows.flow import Flow, Wait
@@ -59,6 +59,7 @@ class GroupAttempt:
     hand: RecordInHand
     message: Message
     settled: bool = False
+    acted: bool = True
     ahead: Entry | None = None
 
 
@@ -186,7 +187,11 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
 
     async def attempt(self, found: GroupAttempt, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit."""
-        return await self.run(found, handler, awaits=awaits)
+        try:
+            return await self.run(found, handler, awaits=awaits)
+        except BaseException as error:
+            found.acted = not isinstance(error, NotBegun)
+            raise
 
     def between(self) -> None:
         """Send due messages. The lock is held."""
@@ -195,7 +200,8 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
     def abandon(self, found: GroupAttempt) -> None:
         """Give back a record with an attempt that was not the handler's fault, and take back its count.
 
-        With claim "before" the attempt counts: its handler may have done things outside (GR23).
+        With claim "before" the attempt counts: its handler may have done things outside (GR23). It does not count if
+        the handler has not begun, such as a command that cannot be run.
         """
         session = self.session
         with session.lock:
@@ -203,7 +209,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
                 return
             try:
                 with session.entered():
-                    if self._before:
+                    if self._before and found.acted:
                         self.member.return_hand(found.hand)
                     else:
                         self.member.uncounted(found.hand)

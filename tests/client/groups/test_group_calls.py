@@ -85,17 +85,21 @@ def test_values_that_are_none_are_refused_before_anything_is_sent(
     assert not service.seen
 
 
-def test_a_group_with_other_values_is_told_in_one_line(service: Service) -> None:
+@pytest.mark.parametrize(
+    ("reason", "argument"),
+    [("mode_differs", "mode"), ("onlost_differs", "on_lost"), ("lost_differs", "lost_seconds")],
+)
+def test_a_group_with_other_values_is_told_in_one_line(service: Service, reason: str, argument: str) -> None:
     def differs(message: Any) -> Status | None:
         if isinstance(message, Subscribe):
             body = encode_values(service.values)
-            return Status("s1", Outcome.REFUSED, reason="mode_differs", number=5, body=body)
+            return Status("s1", Outcome.REFUSED, reason=reason, number=5, body=body)
         return None
 
     service.refuse = differs
     with (
         service.client("w1") as client,
-        pytest.raises(GroupDiffers, match=r"mode differs; it has mode=shared") as raised,
+        pytest.raises(GroupDiffers, match=rf"\({argument} differs; it has mode=shared") as raised,
     ):
         client.subscribe("t", group="g", mode="keyed")
     assert "\n" not in str(raised.value)
@@ -221,7 +225,7 @@ def test_leaving_gives_all_back_and_a_later_call_joins_again(service: Service) -
         assert client._session.core.members["t", "g"].life == LEFT
         client.leave("t", group="g")
         assert client.get("t", group="g") is not None
-        with pytest.raises(NotSubscribed):
+        with pytest.raises(NotSubscribed, match=r"no member of group other of t; .* subscribe t --group other"):
             client.leave("t", group="other")
 
 

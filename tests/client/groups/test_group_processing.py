@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub.client import Client, Later, Message, Reject, Transaction
+from pubsub.client.running_commands import Commands
 from pubsub.errors import CallerError, NotSubscribed
 from tests.client.groups.service import Service
 from tests.client.opened import PATIENCE, create, eventually, record, rows
@@ -133,6 +135,25 @@ def test_an_attempt_that_is_cut_off_counts_where_handlers_act_outside(
             client.process("t", handler, timeout=PATIENCE, group="g", claim=claim)
         work(client, 1, handler, claim=claim)
     assert attempts == expected
+
+
+def test_a_command_that_cannot_be_run_counts_no_attempt(service: Service, tmp_path: Path) -> None:
+    """A worker with a broken program, started again and again, makes no dead letters."""
+    service.put(b"")
+    program, attempts = tmp_path / "bill", []
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    broken = Commands([str(program)], None, 60.0, "g")
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        attempts.append(message.attempts)
+
+    with service.client("w1") as client:
+        join(client)
+        with pytest.raises(CallerError, match="cannot be run"):
+            client.process("t", broken.handle, timeout=PATIENCE, group="g", claim="before")
+        work(client, 1, handler, claim="before")
+    assert attempts == [1]
 
 
 def test_a_failed_message_comes_again_and_counts_its_attempts(service: Service) -> None:
