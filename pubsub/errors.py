@@ -160,15 +160,9 @@ class NotSubscribed(CallerError):
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
                 f" To end a subscription from another one: pubsub topic unsubscribe {topic} --subscriber {self.client}"
             )
-        if self.group:
-            return (
-                f"client {self.client} is no member of group {self.group} of {self.topic}; "
-                f"join it first: pubsub client {self.client} subscribe {topic} --group {self.group}{self.options}"
-            )
-        return (
-            f"client {self.client} is not subscribed to {self.topic}; "
-            f"subscribe first: pubsub client {self.client} subscribe {topic}{self.options}"
-        )
+        what = f"no member of group {self.group} of" if self.group else "not subscribed to"
+        call = f"pubsub client {self.client} subscribe {topic}{self.group and f' --group {self.group}'}{self.options}"
+        return f"client {self.client} is {what} {self.topic}; {'join it' if self.group else 'subscribe'} first: {call}"
 
 
 class PeerError(PubsubError):

@@ -57,9 +57,9 @@ def changed_values(
         _one_of("on_lost", on_lost, (WAIT, REDELIVER))
         values["on_lost"] = on_lost
     if lost_seconds is not None:
-        check_seconds("lost_seconds", lost_seconds)
-        if lost_seconds < LOST_SECONDS_MIN:
+        if isinstance(lost_seconds, int | float) and lost_seconds < LOST_SECONDS_MIN:
             raise CallerError(f"lost_seconds is at least {LOST_SECONDS_MIN}, not {lost_seconds:g}")
+        check_seconds("lost_seconds", lost_seconds)
         values["lost_ms"] = round(lost_seconds * 1000)
     if attempts is not None:
         _within("attempts", attempts, ATTEMPTS_MAX)
@@ -70,7 +70,7 @@ def changed_values(
     if parts is not None:
         _within("parts", parts, PARTS_MAX)
         if mode != KEYED:
-            raise CallerError("parts goes with the mode keyed")
+            raise CallerError("parts goes with the mode keyed: name both")
         values["parts"] = parts
     if not values:
         raise CallerError("name a value to change: on_lost, lost_seconds, attempts, or mode with parts")

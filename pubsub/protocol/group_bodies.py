@@ -3,7 +3,7 @@
 A range is `log.low-high`: offsets from `low` up to `high` - 1. In a keyed group it is `log.low-high:part`, and has only
 the records of that part.
 
-    done RANGE · keep RANGE · offered RANGE · claim RANGE            a member's words, one line each
+    done RANGE · keep RANGE · offered RANGE · claim RANGE            the body of WORK, one line each
     tried log.offset attempts · later log.offset milliseconds attempts · dead log.offset attempts reason
     held RANGE attempts=2 doubtful=1 · offered RANGE … · lost RANGE dropped=1    the server's answer, one line each
     (an empty line) the records, as in the answer to GET
@@ -206,7 +206,7 @@ def join_say(say: Say) -> bytes:
 
 
 def split_say(body: Buffer) -> Say:
-    """Return a member's words.
+    """Return the lines of the body of a WORK.
 
     Raises:
         DecodeError: the body has another form, or too many lines.

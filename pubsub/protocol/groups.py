@@ -16,7 +16,10 @@ Mode = Annotated[str, one_of("shared or keyed", (SHARED, KEYED))]
 OnLost = Annotated[str, one_of("wait or redeliver", (WAIT, REDELIVER))]
 Parts = Annotated[int, within(0, PARTS_MAX)]
 Attempts = Annotated[int, within(0, ATTEMPTS_MAX)]
-Said = Annotated[Say, Body("a member's words", join_say, split_say)]
+Said = Annotated[
+    Say,
+    Body("Lines, see `protocol.group_bodies`: done, keep, offered, claim, tried, later and dead.", join_say, split_say),
+]
 
 
 @message("WORK", positional=2)
