@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from pubsub.client import CallState as CallState
     from pubsub.client import Client as Client
     from pubsub.client import DeadLetter as DeadLetter
+    from pubsub.client import GroupFacts as GroupFacts
+    from pubsub.client import GroupLetter as GroupLetter
     from pubsub.client import Handler as Handler
     from pubsub.client import Headers as Headers
     from pubsub.client import Later as Later
+    from pubsub.client import MemberFacts as MemberFacts
     from pubsub.client import Message as Message
     from pubsub.client import Publisher as Publisher
     from pubsub.client import Purged as Purged
@@ -38,6 +41,12 @@ if TYPE_CHECKING:
     from pubsub.client.errors import CallFailed as CallFailed
     from pubsub.client.errors import CallKept as CallKept
     from pubsub.client.errors import CallOver as CallOver
+    from pubsub.client.errors import ClaimLost as ClaimLost
+    from pubsub.client.errors import GroupDiffers as GroupDiffers
+    from pubsub.client.errors import GroupEnded as GroupEnded
+    from pubsub.client.errors import GroupFull as GroupFull
+    from pubsub.client.errors import GroupInDoubt as GroupInDoubt
+    from pubsub.client.errors import GroupSuspended as GroupSuspended
     from pubsub.client.errors import HistoryChanged as HistoryChanged
     from pubsub.client.errors import NoSuchCall as NoSuchCall
     from pubsub.client.errors import RangeLoss as RangeLoss
@@ -90,11 +99,12 @@ if TYPE_CHECKING:
 _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
-        "Client DeadLetter Handler Headers Later Message Publisher Purged Reject Reply Request Ticket TopicSettings "
-        "TopicDeleted TopicFacts TopicTimes Transaction"
+        "Client DeadLetter GroupFacts GroupLetter Handler Headers Later MemberFacts Message Publisher Purged Reject "
+        "Reply Request Ticket TopicSettings TopicDeleted TopicFacts TopicTimes Transaction"
     ),
     "pubsub.client.errors": (
-        "CallDiscarded CallExpired CallFailed CallKept CallOver HistoryChanged NoSuchCall RangeLoss StartGone"
+        "CallDiscarded CallExpired CallFailed CallKept CallOver ClaimLost GroupDiffers GroupEnded GroupFull "
+        "GroupInDoubt GroupSuspended HistoryChanged NoSuchCall RangeLoss StartGone"
     ),
     "pubsub.config.settings": "ClientSettings",
     "pubsub.embedded": "Embedded embedded",

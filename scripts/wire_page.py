@@ -51,7 +51,7 @@ FORMS = {
     "bytes": "as they are",
     "topics": "`topic=value`, separated by single spaces",
     "stages": "`attempt=rows`, separated by single spaces",
-    "Lines, see `protocol.group_bodies`: done, keep, offered, claim, tried, later and dead.": "lines, see [consumer groups](../explanation/groups.md)",
+    "lines of work": "lines: done, keep, offered, claim, tried, later and dead ([groups](../explanation/groups.md))",
     "deletions": "lines of `topic number`",
     "patterns": "lines of `subscriber pattern number on stamp`",
 }

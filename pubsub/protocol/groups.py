@@ -18,7 +18,7 @@ Parts = Annotated[int, within(0, PARTS_MAX)]
 Attempts = Annotated[int, within(0, ATTEMPTS_MAX)]
 Said = Annotated[
     Say,
-    Body("Lines, see `protocol.group_bodies`: done, keep, offered, claim, tried, later and dead.", join_say, split_say),
+    Body("lines of work", join_say, split_say),
 ]
 
 

@@ -181,7 +181,7 @@ class GroupCore(PatternCore):
                 self.numbers.reopen(status.number)
             except PubsubError as error:
                 self._ask_failed(ask, error)
-        elif (found := self._ask_error(member, ask, status, values)) is not None:
+        elif (found := _ask_error(self.settings.client, member, ask, status, values)) is not None:
             self._ask_failed(ask, found)
         else:
             ask.trouble = status.reason.replace("_", " ") or str(status.outcome)
@@ -219,19 +219,6 @@ class GroupCore(PatternCore):
     def _ask_failed(self, ask: Ask, error: PubsubError) -> None:
         self._forget(ask.tokens)
         ask.failure, ask.done = error, True
-
-    def _ask_error(
-        self, member: GroupMember, ask: Ask, status: Status, values: GroupValues | None
-    ) -> PubsubError | None:
-        found = error_of(member.topic, member.name, status, values)
-        if found is not None:
-            return found
-        if status.outcome is Outcome.SUPERSEDED:
-            return GroupEnded(member.topic, member.name, again=not ask.on)
-        if status.outcome in {Outcome.REFUSED, Outcome.DENIED, Outcome.GONE}:
-            operation = "subscribe" if ask.on else "unsubscribe"
-            return refusal(self.settings.client, operation, member.topic, status)
-        return None
 
     # Answers to WORK
 
@@ -420,6 +407,19 @@ def _follow(member: GroupMember, status: Status) -> None:
         member.log = status.log or member.log
     elif status.outcome is Outcome.UNKNOWN:
         member.avoid = status.log
+
+
+def _ask_error(
+    client: str, member: GroupMember, ask: Ask, status: Status, values: GroupValues | None
+) -> PubsubError | None:
+    found = error_of(member.topic, member.name, status, values)
+    if found is not None:
+        return found
+    if status.outcome is Outcome.SUPERSEDED:
+        return GroupEnded(member.topic, member.name, again=not ask.on)
+    if status.outcome in {Outcome.REFUSED, Outcome.DENIED, Outcome.GONE}:
+        return refusal(client, "subscribe" if ask.on else "unsubscribe", member.topic, status)
+    return None
 
 
 def _values(status: Status) -> GroupValues | None:
