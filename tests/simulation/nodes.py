@@ -41,7 +41,7 @@ SECOND = (b"\x94", b"\x92")
 """The first byte of an entry and of a chunk in the second form."""
 _FORMED = {b"ENTRY ": "entries", b"TRANSFER ": "chunks"}
 """The messages that carry bytes of either form, and the kind of these bytes."""
-_FORM = re.compile(rb" form=[23](?= )")
+_FORM = re.compile(rb" form=[234](?= )")
 _HEAD_BYTES = 120
 TIGHT: dict[str, Any] = {"answer_bytes_max": 60, "backlog_bytes_max": 1500, "history_bytes_max": 300}
 """Limits that a run reaches, in bytes."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pubsub.server.topic.group import Group
+from pubsub.server.topic.group_rows import GroupRow
 from tests.simulation.fate import Fate
 from tests.simulation.limits import small
 from tests.simulation.memory import MEMORY_ONLY, check
@@ -77,6 +79,8 @@ def test_every_part_left_out_of_the_comparison_exists(server: ServerNode) -> Non
         core.contested,
         core.delays,
         topic_of(server).delayed,
+        (group := Group("billing", GroupRow(1, True, 0, False, 600_000, 5, 0))),
+        group.facts,
     ]
     assert {type(one).__name__ for one in objects} == MEMORY_ONLY.keys()
     for one in objects:
