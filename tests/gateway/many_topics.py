@@ -67,6 +67,15 @@ class Operations:
     def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
         raise NotImplementedError(topic, client)
 
+    def groups(self, user: str, topic: str) -> list[dict[str, Any]]:
+        return []
+
+    def group(self, user: str, topic: str, name: str) -> dict[str, Any]:
+        raise NotImplementedError(topic, name)
+
+    def act_on_group(self, action: str, topic: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError(action, topic, name)
+
     def settings(self, user: str, topic: str) -> dict[str, Any]:
         return {"topic": topic, "keep": "none", "drop": "never", "version": "", "conflict": False, "tombstones": "1d"}
 
