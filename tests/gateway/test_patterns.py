@@ -189,5 +189,6 @@ def test_the_page_of_a_topic_lists_patterns_that_match_and_ends_one(gateway: Gat
         until(lambda: "shown.*" in browser.text("#patterns"), "the pattern is listed")
         assert "http.s" in browser.text("#patterns")
         browser.run("window.confirm = () => true")
+        until(lambda: "Unsubscribe" in browser.text("#patterns"), "the page has learned that it may operate")
         browser.click("#patterns button")
         until(lambda: patterns(gateway, "shown.a") == [], "it has ended")
