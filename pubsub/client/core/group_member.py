@@ -70,12 +70,15 @@ class GroupMember(GroupWork):
         queued, held = self.holdings.queue.records, len(self.holdings.hands)
         room = CLAIMED_RECORDS_MAX - queued - held
         if gets:
-            want = max(left, self.pace.ahead(1)) - queued if queued < left else 0
+            ahead = max(left, self.pace.ahead(1))
+            want = ahead - queued if queued < left or queued <= ahead // 2 else 0
         elif self.pace.fast:
             ahead = min(self.pace.ahead(workers), max(0, left))
             want = ahead - queued if queued <= ahead // 2 else 0
         else:
             want = min(workers - held, left) - queued
+        if want > 0 and self.holdings.soft:  # The server counts them until it is told that they are done.
+            room -= self.holdings.soft.records()
         return max(0, min(want, room))
 
     def _has_news(self, now: float) -> bool:
