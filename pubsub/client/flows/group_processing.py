@@ -194,8 +194,13 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             raise
 
     def between(self) -> None:
-        """Send due messages. The lock is held."""
-        self.send_due()
+        """Send due messages. The lock is held.
+
+        Usually nothing is due while records are here; to find that out is a part of the cost of each record.
+        """
+        session = self.session
+        if session.may_send or not self.member.goes_on(session.now):
+            self.send_due()
 
     def abandon(self, found: GroupAttempt) -> None:
         """Give back a record with an attempt that was not the handler's fault, and take back its count.
