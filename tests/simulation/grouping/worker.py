@@ -39,6 +39,9 @@ from tests.simulation.world import Host, World
 BLOCK_SECONDS_MAX = 20.0
 """Longest wait of a blocked thread."""
 
+FINISHING_SECONDS_MAX = 0.005
+"""Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
+
 IN_HANDLER, CLAIMED, COMMITTED = "in the handler", "between claim and commit", "between commit and done"
 
 
@@ -310,7 +313,8 @@ class Worker(ClientNode):
             self.crews.counters["group handlers killed by a message"] += 1
             self._killed(IN_HANDLER)
         if random.random() < 0.4:
-            await self._sleep(random.choice((0.005, 0.05, 0.05, 1.0)) * random.random())
+            pause = random.choice((0.005, 0.05, 0.05, 1.0)) * random.random()
+            await self._sleep(min(pause, FINISHING_SECONDS_MAX) if self.finishing else pause)
         if not self.finishing and random.random() < plan.fails:
             how = random.choice(("later", "reject", "error", "error"))
             if how == "later":
