@@ -92,7 +92,7 @@ class Overseer(Task):
         elif action == "redrive":
             crew.redriven = True
         elif action == "end":
-            crew.ended, crew.made = crew.ended + 1, None
+            crew.ended += 1
         self.world.note(f"{self.name} acts on {self.plan.name}: {action} {facts}")
         request = Group(self.name, self.topic, action, self.plan.name, group["number"], **facts)
         self.ask(request, partial(self._acted, action))

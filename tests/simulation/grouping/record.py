@@ -46,7 +46,8 @@ class Crew:
         redriven: dead letters were redriven, so their order is broken.
         ended: an operator ended it at least once: nothing is promised about messages before it was made anew.
         resumed: a store was put back, and the group resumed.
-        made: time of the first answer after the last end.
+        number: the highest number of the group that a member was answered with; made: time of the first answer with it.
+        killed_last: number of processes that messages killed after the phase with faults.
         effects: those of lost directories, and of `get`.
         begun: bodies that a handler has begun.
         lost_gets: number of messages that a `get` of a killed process may have taken.
@@ -57,7 +58,9 @@ class Crew:
 
     plan: Plan
     answered: float | None = None
+    number: int = 0
     made: float | None = None
+    killed_last: int = 0
     released: bool = False
     redriven: bool = False
     ended: int = 0

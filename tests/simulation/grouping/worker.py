@@ -39,6 +39,9 @@ from tests.simulation.world import Host, World
 BLOCK_SECONDS_MAX = 20.0
 """Longest wait of a blocked thread."""
 
+KILLED_LAST_MAX = 6
+"""Processes that messages of one group may kill without faults. Each takes seconds to start again, and the end is short."""
+
 FINISHING_SECONDS_MAX = 0.005
 """Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
 
@@ -224,7 +227,9 @@ class Worker(ClientNode):
             membership.joined = True
             crew = membership.crew
             crew.answered = self.world.now if crew.answered is None else crew.answered
-            crew.made = self.world.now if crew.made is None else crew.made
+            number = self.session.core.members[crew.key].number
+            if number > crew.number:  # An answer under way says nothing about the group that is made after an end.
+                crew.number, crew.made = number, self.world.now
         self._failed(membership, error)
         self._again(membership)
 
@@ -309,7 +314,8 @@ class Worker(ClientNode):
         self.crews.counters[f"group handlers begun{' again' if message.attempts > 1 else ''}"] += 1
         self.crews.counters["group messages with a doubt"] += message.doubtful
         self._maybe_killed(IN_HANDLER)
-        if is_poison(plan, body):
+        if is_poison(plan, body) and crew.killed_last < KILLED_LAST_MAX:
+            crew.killed_last += self.finishing
             self.crews.counters["group handlers killed by a message"] += 1
             self._killed(IN_HANDLER)
         if random.random() < 0.4:
