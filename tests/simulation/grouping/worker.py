@@ -40,7 +40,7 @@ BLOCK_SECONDS_MAX = 20.0
 """Longest wait of a blocked thread."""
 
 KILLED_LAST_MAX = 6
-"""Processes that messages of one group may kill without faults. Each takes seconds to start again, and the end is short."""
+"""Processes that messages of one group may kill without faults, because each takes seconds to start again."""
 
 FINISHING_SECONDS_MAX = 0.005
 """Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
@@ -115,7 +115,6 @@ class Worker(ClientNode):
         """Its host is off: a message that `get` returned lately may come again."""
         for membership in self.memberships:
             membership.crew.cut_gets |= membership.plan.gets
-            membership.crew.cuts.append(self.world.now)
         super().lose_power()
 
     def bury(self) -> None:
@@ -169,7 +168,7 @@ class Worker(ClientNode):
         until = self.world.now + min(BLOCK_SECONDS_MAX, max(0.0, deadline - self.host.monotonic()))
         try:
             while not done() or self.paused:
-                due = min(super().deadline(), self._due_of_session()) - self.host.base
+                due = self.due() - self.host.base  # Calls that wait go on after this one.
                 self.world.step(max(self.world.now, min(until, due)) if not self.paused else self.world.now + 0.05)
                 if self.host.disk.epoch != epoch:
                     raise Killed
@@ -184,10 +183,6 @@ class Worker(ClientNode):
             self.blocked = self.crews.blocked = False
             asyncio._set_running_loop(loop)
         return done()
-
-    def _due_of_session(self) -> float:
-        due = self.session.deadline()
-        return float("inf") if due is None else due
 
     # Its application
 
@@ -315,6 +310,7 @@ class Worker(ClientNode):
         self.crews.counters["group messages with a doubt"] += message.doubtful
         self._maybe_killed(IN_HANDLER)
         if is_poison(plan, body) and crew.killed_last < KILLED_LAST_MAX:
+            crew.poisoned.add(message.id)
             crew.killed_last += self.finishing
             self.crews.counters["group handlers killed by a message"] += 1
             self._killed(IN_HANDLER)
