@@ -162,8 +162,8 @@ class Cast:
                     self.number += 1
                     at = rng.randrange(len(PUBLISHERS))
                     key = rng.choice(["", *(f"{PUBLISHERS[at]}-{number}" for number in range(KEYS))])
-                    failures = rng.choice((1, 1, 2)) if rng.random() < poison else 0
-                    kind = rng.choice(("fails", "later")) if failures else "-"
+                    kind = rng.choice(("fails", "later")) if rng.random() < poison else "-"
+                    failures = {"fails": 1, "later": rng.randint(1, 3)}.get(kind, 0)
                     if not failures and rng.random() < poison / 10:
                         kind = "kills"
                     row = {"topic": topic, "number": self.number, "key": key or f"{PUBLISHERS[at]} without a key"}

@@ -19,8 +19,7 @@ import signal
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 from pubsub import AsyncClient, Client, Later
@@ -92,16 +91,6 @@ def make_table(client: Client | AsyncClient) -> None:
         )
 
 
-def guarded(call: Callable[..., None], *arguments: object) -> None:
-    """What a thread runs: an error that nobody expects ends the process."""
-    try:
-        call(*arguments)
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
-
-
 def work(facts: dict[str, Any], settings: ClientSettings, orders: Orders) -> int:
     """Work with a `Client`, with a thread for each group."""
     handling = Handling(facts)
@@ -128,13 +117,13 @@ def work(facts: dict[str, Any], settings: ClientSettings, orders: Orders) -> int
             except (Unavailable, FailedError):
                 continue
 
-    with Client(facts["name"], settings=settings, boot=facts.get("boot")) as client, orders.finished():
+    with Client(facts["name"], settings=settings, boot=facts.get("boot")) as client:
         make_table(client)
-        threads = [threading.Thread(target=guarded, args=(of_group, client, group)) for group in facts["groups"]]
+        with ThreadPoolExecutor() as pool, orders.finished():
+            threads = [pool.submit(of_group, client, group) for group in facts["groups"]]
+            wait(threads, return_when=FIRST_EXCEPTION)
         for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+            thread.result()
     return handling.taken
 
 
