@@ -266,19 +266,17 @@ class Group:
 
     # Retention
 
-    def floors(self) -> Iterator[tuple[str, int]]:
-        """Yield logs with claims, each with an offset below which no member needs a record that is not copied."""
+    def needed(self) -> Iterator[tuple[int, str, int, int]]:
+        """Yield the claimed records that are not copied, as (part, log, low, high): their log has to keep them."""
         for member in self.members.values():
             for lane, mine in member.held.items():
-                copied = self.copied.get(lane)
-                if copied is None:
-                    yield lane[1], next(iter(mine))[0]
-                    continue
-                rest = IntervalSet(mine)
-                for low, high in copied:
-                    rest.discard(low, high)
-                if rest:
-                    yield lane[1], next(iter(rest))[0]
+                rest, copied = mine, self.copied.get(lane)
+                if copied is not None:
+                    rest = IntervalSet(mine)
+                    for low, high in copied:
+                        rest.discard(low, high)
+                for low, high in rest:
+                    yield *lane, low, high
 
     def segments(self, log: str, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Yield [low, high) in pieces that lie together in the order of the group."""

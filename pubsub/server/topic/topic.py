@@ -377,8 +377,10 @@ class Topic:
             (subscription.cursor.backlog for subscription in self.subscriptions.values()),
             {log.id: log.end for log in self.logs.values()},
         )
-        for log, low in (floor for group in self.groups.values() for floor in group.floors() if floor[0] in lowest):
-            lowest[log] = min(low, lowest[log])
+        for group in self.groups.values():
+            for _, log, low, _ in group.needed():
+                if log in lowest:
+                    lowest[log] = min(low, lowest[log])
         return lowest
 
     def trim(self, log: Log, low: int) -> bool:

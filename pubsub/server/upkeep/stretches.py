@@ -347,11 +347,13 @@ class Thinning:
 
 
 def _needed(topic: Topic, log: Log) -> Iterator[tuple[int, float, str]]:
-    """Yield the ranges of a log that subscribers are still to receive, with their names."""
+    """Yield the ranges of a log that subscribers are still to receive, or have claimed in a group, with their names."""
     for name, subscription in topic.subscriptions.items():
         for span in subscription.cursor.backlog:
             if span.log == log.id and span.low < log.end:
                 yield span.low, float("inf") if span.high is None else span.high, name
+    for group in topic.groups.values():
+        yield from ((low, high, group.key(part)) for part, its, low, high in group.needed() if its == log.id)
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:
