@@ -182,6 +182,9 @@ def _give(context: GroupContext, key: Key, run: Run, room: Room, *, claim: bool,
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
         return not context.group.keyed  # It is offered alone, to a member without other work.
+    mine = context.activity.offers.get(key)
+    if run.batch is None and mine is not None and run.part in mine.counts:
+        return False  # A loss is claimed at once, and claims are the front of a part.
     count = 1 if suspect else min(run.high - run.low, room.records - room.given)
     run = run if run.batch is None else run.until(count)
     size = run.size()
