@@ -245,6 +245,9 @@ class GroupCore(PatternCore):
         except DecodeError:
             self._worked_later(member, status, now, "an answer that is damaged")
             return
+        if any((one.range.part is None) == bool(member.values.parts) for one in lines):
+            self._worked_later(member, status, now, "an answer for a group of another mode")
+            return
         self._drop_flight(member, keep=True)
         member.log = status.log or member.log
         member.retries.restart(proxy)

@@ -286,5 +286,5 @@ def _attempts(
         elif one.due is not None:
             later.append(Later(log, offset, max(0, int((one.due - now) * 1000)), one.attempts))
         else:
-            tried.append(Tried(log, offset, one.attempts))
+            tried.append(Tried(log, offset, one.attempts, one.error))
     return tuple(tried), tuple(later), tuple(dead)

@@ -50,11 +50,13 @@ class Ended:
         attempts: its number over all members.
         due: for a record that was put off, the time of its next attempt on the monotonic clock; None: it failed.
         reason: for a dead letter, the percent-encoded reason; otherwise "".
+        error: of the handler, percent-encoded; "": none is known, as after the end of a process.
     """
 
     attempts: int
     due: float | None = None
     reason: str = ""
+    error: str = ""
 
 
 @dataclass(slots=True)

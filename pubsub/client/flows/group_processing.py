@@ -22,7 +22,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.group_in_hand import CLAIMED, LOST, RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_queue import Entry
-from pubsub.client.core.group_request import dead_reason
+from pubsub.client.core.group_request import attempt_error, dead_reason
 from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, NotBegun, Reject
@@ -333,7 +333,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             _log.warning("handler failed on %s of %s, group %s, attempt %d: %s", message.id, member.topic, member.name,
                          hand.attempts, located(error))  # fmt: skip
             _log.debug("handler failed on %s of %s: %s", message.id, member.topic, described(error), exc_info=error)
-            member.failed(hand, Ended(hand.attempts))
+            member.failed(hand, Ended(hand.attempts, error=attempt_error(described(error))))
             session.follow(only_send=True)
             session.let_pass(error)
             raise error

@@ -78,16 +78,18 @@ class Groups:
                 topic.
         """
         if isinstance(request, Unsubscribe):
-            self.keep(origin, request)
+            self.keep(origin, request, sole_owner)
         else:
             self._joining.subscribe(origin, request, now, sole_owner)
 
-    def _unsubscribe(self, origin: Origin, request: Unsubscribe, now: float) -> None:
-        """Process UNSUBSCRIBE with a group: it ends for all."""
+    def _unsubscribe(self, origin: Origin, request: Unsubscribe, now: float, sole_owner: bool) -> None:
+        """Process UNSUBSCRIBE with a group: it ends for all. Only a sole owner knows that there is no such group."""
         state, topic = self._state, self._state.topics.get(request.topic)
         group = topic.groups.get(request.name) if topic else None
         if not request.number:
             state.replies.refuse(origin, "the number must not be 0")
+        elif group is None and not sole_owner:
+            self._sole_owner.park_or_reject(origin, request)
         elif topic is None or group is None or not group.row.on:
             number = group.row.number if group is not None else 0
             state.replies.answer(origin, Outcome.SUCCESS, number=number, log=topic.open.id if topic else "")
@@ -164,7 +166,7 @@ class Groups:
         if isinstance(request, Work):
             self._work(origin, request, now, sole_owner)
         elif isinstance(request, Unsubscribe):
-            self._unsubscribe(origin, request, now)
+            self._unsubscribe(origin, request, now, sole_owner)
         else:
             self._operations.handle(origin, request, now)
 
@@ -221,6 +223,7 @@ class Groups:
             state.replies.answer(origin, Outcome.SUPERSEDED, reason=late, **facts)
             return
         if member is not None and work.epoch < member.epoch:
+            finish(context, key, work.say.done)
             facts = {"number": member.number, "epoch": member.epoch, "log": topic.open.id}
             state.replies.answer(origin, Outcome.SUPERSEDED, reason="opened_again", **facts)
             return

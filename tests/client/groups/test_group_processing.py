@@ -181,6 +181,10 @@ def test_a_failed_message_comes_again_and_counts_its_attempts(service: Service) 
         assert failures == 2
         assert bodies(client) == [b"1", b"2"]
     assert attempts == {b"1": [1, 2, 3], b"2": [1]}
+    told = {one for message in service.works() for one in message.say.tried}
+    assert {(one.attempts, one.error) for one in told} == {
+        (number, "ZeroDivisionError%3A%20on%20purpose") for number in (1, 2)
+    }
 
 
 def test_later_and_reject_are_told_to_the_group(service: Service) -> None:

@@ -16,10 +16,10 @@ from pubsub.client.core.group_life import ENDED, LEAVING, LEFT, LIFE, NEW, WORKI
 from pubsub.client.core.group_pace import AHEAD_SECONDS, Pace
 from pubsub.client.core.group_places import Places, left_of
 from pubsub.client.core.group_queue import Entry, GroupQueue
-from pubsub.client.core.group_request import Wish, dead_reason
+from pubsub.client.core.group_request import Wish, attempt_error, dead_reason
 from pubsub.client.core.message import RunSlice
 from pubsub.protocol import Run
-from pubsub.protocol.group_bodies import Range
+from pubsub.protocol.group_bodies import Range, Say, Tried, join_say, split_say
 
 LOG = "00000000000000aa"
 
@@ -200,6 +200,13 @@ def test_a_reason_has_the_form_of_the_protocol(text: str) -> None:
     assert 0 < len(reason) <= 300
     assert all("!" <= letter <= "~" for letter in reason)
     assert "%" not in reason[-2:] or reason[-1:] != "%"
+
+
+@given(st.text(max_size=400))
+def test_an_error_of_an_attempt_has_the_form_of_the_protocol(text: str) -> None:
+    said = Say(tried=(Tried(LOG, 1, 2, attempt_error("E: " + text.encode("utf-8", "replace").decode())),))
+    assert said.tried[0].error
+    assert split_say(join_say(said)) == said
 
 
 def test_a_wish_round_trips_through_the_state_file() -> None:

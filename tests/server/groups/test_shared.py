@@ -210,6 +210,29 @@ def test_used_up_attempts_make_a_dead_letter_which_is_redriven_and_dropped(stage
     assert facts(stage)["dead_letters"] == 0
 
 
+def test_a_dead_letter_shows_the_error_of_the_last_attempt_with_a_known_one(stage: Stage) -> None:
+    one = filled(stage, 1, attempts=3)
+    log = log_of(stage)
+    one.work(1)
+    one.work(0, tried=[Tried(log, 1, 1, "ValueError%3A%20one")])
+    stage.sleep(1.1)
+    one.work(1)
+    one.work(0, tried=[Tried(log, 1, 2, "ValueError%3A%20two")])
+    stage.restart()  # The error is in the store.
+    stage.sleep(2.1)
+    one.work(1)
+    one.work(1, tried=[Tried(log, 1, 3)])  # That process ended in the handler: it knows no error.
+    reason = "attempts_used_up%3A%20ValueError%3A%20two"
+    assert facts(stage, "dead")["dead"][0]["reason"] == reason
+    assert act(stage, "redrive", one.subscription).records == 1
+    for attempt in (4, 5, 6):
+        one.work(1)
+        one.work(0, tried=[Tried(log, 1, attempt)])
+        stage.sleep(5)
+    one.work(1)
+    assert facts(stage, "dead")["dead"][0]["reason"] == "attempts_used_up"  # A redrive begins anew.
+
+
 def test_what_is_released_waits_again_and_is_marked(stage: Stage) -> None:
     """The rule is docs/explanation/groups.md, GR11."""
     one = filled(stage, 3)
