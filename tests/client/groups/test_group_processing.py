@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from pubsub.client import Client, Later, Message, Reject, Transaction
+from pubsub.client.core.group_in_hand import ASKING
 from pubsub.client.running_commands import Commands
 from pubsub.errors import CallerError, NotSubscribed
+from pubsub.protocol import Outcome, Status
+from pubsub.protocol.groups import Work
 from tests.client.groups.service import Service
 from tests.client.opened import PATIENCE, create, eventually, record, rows
 
@@ -260,6 +263,64 @@ def test_tasks_run_side_by_side(service: Service) -> None:
                 return len(list(transaction.execute("select * from taken")))
 
     assert asyncio.run(main()) == 4
+
+
+def test_a_claim_without_an_answer_blocks_no_other_task(service: Service) -> None:
+    """While no claim is granted, another task runs, and lets the service grant it."""
+    service.put(b"")
+    asked = threading.Event()
+
+    def refuse(message: Any) -> Status | None:
+        if not isinstance(message, Work) or not message.say.claim:
+            return None
+        asked.set()
+        return Status("s1", Outcome.UNAVAILABLE)
+
+    async def main() -> None:
+        async with service.async_client("w1") as client:
+            await client.subscribe("t", group="g")
+            with client.transaction() as transaction:
+                transaction.execute("create table taken (id, body)")
+            service.refuse = refuse
+            taken = asyncio.create_task(client.process("t", record, PATIENCE, group="g"))
+            while not asked.is_set():
+                assert not taken.done()
+                await asyncio.sleep(0)
+            (hand,) = client._session.core.members["t", "g"].holdings.hands.values()
+            assert hand.state == ASKING
+            service.refuse = lambda message: None
+            assert await taken == 1
+            with client.transaction() as transaction:
+                assert len(list(transaction.execute("select * from taken"))) == 1
+
+    asyncio.run(main())
+    assert not service.do(lambda group: group.violations)
+
+
+def test_a_handler_of_a_task_does_not_begin_without_its_claim(service: Service) -> None:
+    """The attempt does not count, and the message goes on at another member."""
+    service.put(b"")
+    begun: list[int] = []
+
+    async def handler(message: Message, transaction: Transaction) -> None:
+        begun.append(message.attempts)
+        record(message, transaction)
+
+    async def main() -> None:
+        async with service.async_client("w1", timeout=0.3) as client:
+            await client.subscribe("t", group="g")
+            service.refuse = lambda message: (
+                Status("s1", Outcome.UNAVAILABLE) if isinstance(message, Work) and message.say.claim else None
+            )
+            assert await client.process("t", handler, 0.1, group="g") == 0
+            service.refuse = lambda message: None
+
+    asyncio.run(main())
+    assert begun == []
+    with service.client("w2") as other:
+        join(other)
+        assert work(other, 1) == 1
+        assert bodies(other) == [b"1"]
 
 
 def test_a_claim_that_is_given_up_rolls_back_and_is_counted(service: Service) -> None:
