@@ -84,7 +84,10 @@ OFFSET_MAX: Final = (1 << OFFSET_BITS) - 1
 """One above the highest offset of a log. When a log is full, puts are answered `full`."""
 
 GROUPS_MAX: Final = 100
-"""Consumer groups of one topic."""
+"""Consumer groups of one topic that have not ended."""
+
+GROUP_NAMES_MAX: Final = 1_000
+"""Names of groups of one topic, also of ended groups: the number of each is kept permanently."""
 
 PARTS_MAX: Final = 4_096
 """Parts of a keyed group."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 from pubsub.client import Client, Later, Message, Reject, Transaction
 from pubsub.client.core.group_in_hand import ASKING
+from pubsub.client.core.group_work import GroupCall
+from pubsub.client.flows.group_processing import GroupProcessing
+from pubsub.client.flows.group_waits import GroupWaits
 from pubsub.client.running_commands import Commands
 from pubsub.errors import CallerError, NotSubscribed
 from pubsub.protocol import Outcome, Status
@@ -321,6 +325,28 @@ def test_a_handler_of_a_task_does_not_begin_without_its_claim(service: Service) 
         join(other)
         assert work(other, 1) == 1
         assert bodies(other) == [b"1"]
+
+
+def test_the_wait_for_a_claim_is_no_part_of_the_pace(service: Service) -> None:
+    service.put(b"", b"")
+    with service.client("w1") as client:
+        join(client)
+        session = client._session
+        waits = GroupWaits(session)
+        member = waits.joined("t", "g")
+        call = GroupCall(2, session.until(PATIENCE), 2)
+        assert session.wait(*next(_waits(waits, member, call, session.until(PATIENCE))))
+        with session.entered():
+            hands = [member.begin(entry, 100.0) for _ in range(2) if (entry := member.front(claimed=False))]
+        run = GroupProcessing(waits, member, 2, 2, "auto")
+        run._not_handling(hands[0], 5.0)
+        assert [hand.began for hand in hands] == [105.0, 100.0]
+
+
+def _waits(waits: GroupWaits, member: Any, call: GroupCall, until: float) -> Iterator[tuple[Callable[[], bool], float]]:
+    """The first wait of a call for records, as arguments of `Session.wait`; it takes both records."""
+    wait = next(waits.available(member, call, 0.0, until))
+    yield lambda: member.holdings.queue.records == 2, wait.deadline
 
 
 def test_a_claim_that_is_given_up_rolls_back_and_is_counted(service: Service) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.client.core import group_in_hand, group_life
+from pubsub.client.core.group_holdings import Holdings
 from pubsub.client.core.group_in_hand import ABSENT, ASKING, ASKS, CLAIMED, HELD, LOST, OFFERED, REFUSED, RecordInHand
 from pubsub.client.core.group_life import ENDED, LEAVING, LEFT, LIFE, NEW, WORKING
 from pubsub.client.core.group_pace import AHEAD_SECONDS, Pace
@@ -164,6 +165,19 @@ def test_an_entry_splits_where_a_test_says() -> None:
 
 
 # Pace and requests
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_what_fast_handlers_have_in_hand_is_claimed_in_one_message(*, queued: bool) -> None:
+    holdings = Holdings(0)
+    for first in (1, 2, 3):
+        holdings.queue.add(entry(first, claimed=False))
+    hands = [holdings.take(found, 1, 0.0) for _ in range(2) if (found := holdings.queue.front(claimed=False))]
+    assert [hand.state for hand in hands] == [OFFERED, OFFERED]
+    assert not holdings.claims(queued=False)
+    hands[0].event(ASKS)
+    found = [(one.low, one.high) for one in holdings.claims(queued=queued)]
+    assert found == ([(1, 4)] if queued else [(1, 2)])
 
 
 def test_the_pace_decides_how_much_is_taken_ahead() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from pubsub.protocol import Outcome
 from pubsub.protocol.group_bodies import Dead, Later, Range, Tried
+from pubsub.server.requests.groups import SLOT_SECONDS, expiry
 from tests.server.groups.workers import Given, Worker, act, another, facts, fill, filled, log_of
 from tests.server.stage import Stage, put
 
@@ -94,6 +95,32 @@ def test_a_waiting_message_ends_with_its_time(stage: Stage) -> None:
     assert stage.answer(callback) is None
     stage.sleep(1.1)
     assert stage.answered(callback).body == b""
+
+
+def test_long_waits_that_began_at_different_times_end_together(stage: Stage) -> None:
+    one = filled(stage, 0)
+    two = another(one, "w2")
+    stage.sleep(SLOT_SECONDS * 1.1 - stage.now % SLOT_SECONDS)  # A slot has just begun.
+    first = one.send(records_max=5, claim=1, wait_ms=10_000)
+    stage.loop()
+    stage.sleep(SLOT_SECONDS / 2)
+    second = two.send(records_max=5, claim=1, wait_ms=10_000)
+    stage.loop()
+    stage.sleep(10 - SLOT_SECONDS)
+    assert stage.answer(first) is None
+    assert stage.answer(second) is None
+    stage.now = stage.core.group_memory.deadline()
+    stage.loop()
+    assert stage.answered(first).body == b""
+    assert stage.answered(second).body == b""
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.3, 0.9, 1.0, 1.1, 10.0])
+def test_a_wait_is_never_longer_and_hardly_shorter_than_asked(wait: float) -> None:
+    for tenths in range(100):
+        now = 1_000 + tenths / 10
+        assert now + wait - SLOT_SECONDS < expiry(now, wait) <= now + wait
+        assert wait >= 1 or expiry(now, wait) == now + wait
 
 
 def test_a_later_message_ends_a_waiting_one_without_an_answer(stage: Stage) -> None:
