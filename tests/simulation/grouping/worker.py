@@ -248,8 +248,7 @@ class Worker(ClientNode):
         most, timeout = random.choice((1, 5, 50)), random.choice((0.1, 0.5, 1.0))
         try:
             member = calls.group_waits.member_of(plan.topic, plan.name)
-            claims_first = self._run if random.random() < 0.3 else None  # None: as on a thread, when it has to write.
-            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, claims_first)
+            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim)  # Claims as threads do.
             self._watch_commits(source)
             handler = partial(self._handle, membership)
             taken = await in_tasks(
