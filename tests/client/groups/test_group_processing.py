@@ -403,5 +403,8 @@ def test_without_a_membership_nothing_is_handled(service: Service) -> None:
             client.process("t", record, group="g", claim="after")  # type: ignore[arg-type]
         with pytest.raises(CallerError, match="a consumer group is of one topic"):
             client.process(["t", "u"], record, group="g")
+        for call in (lambda: client.process("t.*", record, group="g"), lambda: client.subscribe("t.*", group="g")):
+            with pytest.raises(CallerError, match="is a pattern of topics, and a consumer group is of one topic"):
+                call()
         with pytest.raises(CallerError, match="mode belongs to a consumer group"):
             client.subscribe("t", mode="keyed")
