@@ -282,6 +282,8 @@ def answer(context: GroupContext, key: Key, named: Ranges) -> tuple[bytes, int, 
             place = run.high
         _tell(context, lines, HELD, part, log, place, high)
     for run in _offered(context, key):
+        if run.batch is None:  # It went since. It is no offer any more, and is told as lost when it is claimed.
+            continue
         _tell(context, lines, OFFERED, run.part, run.log, run.begin, run.high)
         for a, b, is_named in _split(named.get((run.part, run.log)), run.low, run.high):
             if not is_named:

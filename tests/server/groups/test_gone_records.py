@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol.group_bodies import LOST, Holding, Range, Tried
-from tests.server.groups.workers import GROUP, TOPIC, Worker, another, facts, fill, filled, log_of
+from tests.server.groups.workers import GROUP, TOPIC, Given, Worker, another, facts, fill, filled, log_of
 from tests.server.stage import Stage
 from tests.server.test_purging import purge
 from tests.server.test_settings import configure
@@ -125,3 +125,14 @@ def test_what_expired_is_not_handed_out_and_is_forgotten(stage: Stage, mode: str
     assert not stage.core.state.topics[TOPIC].groups[GROUP].facts
     stage.restart()
     assert not stage.core.state.topics[TOPIC].groups[GROUP].facts
+
+
+@MODES
+def test_an_offered_record_that_is_purged_is_told_as_lost(stage: Stage, mode: str) -> None:
+    """The answer was lost on its way. A range without a record would be taken for one with nothing to do."""
+    one = one_part(stage, 2, mode)
+    message = one.message(records_max=2)
+    assert Given(stage.ask(message)).offered == ranges(one, 1, 3)
+    purge(stage, unread=True)
+    assert Given(stage.ask(message)).lines == ()
+    assert losses(one.work(9, claim=False).lines) == {1: "purged", 2: "purged"}
