@@ -116,5 +116,8 @@ ATTEMPTS_MAX: Final = 1_000
 DEAD_REASON_LENGTH_MAX: Final = 300
 """Characters of the reason why a record is a dead letter, percent-encoded."""
 
+ATTEMPT_ERROR_LENGTH_MAX: Final = 200
+"""Characters of the error of a failed attempt in a group, percent-encoded; a longer one is cut."""
+
 LOST_SECONDS_MIN: Final = 1
 """Least time after which a group gives up what a silent member has claimed."""

@@ -317,6 +317,14 @@ class Session(Steps):
         if self._next < before:
             self._messenger.wake()
 
+    @property
+    def may_send(self) -> bool:
+        """True if anything but a new message of a group may be due, or the time of the next turn may have changed."""
+        core, at = self.core, self._next
+        if self.held_since is not None or core.outbox.active or (core.sync_at is not None and core.sync_at < at):
+            return True
+        return self.now >= at
+
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; return `done()`."""
         self.check_may_wait()  # Also for a thread that is about to drive, since no other thread can take that role.

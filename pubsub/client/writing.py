@@ -72,22 +72,24 @@ class FileTarget:
         self.path = path
         self.part = path.with_name(f"{path.name}.{client}.part")
         self._stream: IO[bytes] | None = None
-        self._size = 0
 
     def write(self, contents: bytes, transaction: Transaction) -> None:
         """Append and fsync, and store the length of the part file in the commit that follows.
 
-        After a failed commit nothing may be written any more, because the part beyond the committed length is cut off.
+        What an earlier call wrote and no commit covers is cut off: a member of a group may lose a message meanwhile.
         """
+        transaction.execute(_TABLE)
+        size = transaction.execute("select size from pubsub_files where path = ?", (_stored(self.path),)).get or 0
         with file_errors(self.part):
             if self._stream is None:
                 self._stream = self.part.open("wb", buffering=0)
                 sync(self.part.parent)
+            if self._stream.tell() != size:
+                self._stream.truncate(size)
+                self._stream.seek(size)
             _write(self._stream, contents)
             os.fsync(self._stream.fileno())
-        self._size += len(contents)
-        transaction.execute(_TABLE)
-        row = _stored(self.path), _stored(self.part), self._size
+        row = _stored(self.path), _stored(self.part), size + len(contents)
         transaction.execute("insert or replace into pubsub_files values (?, ?, ?)", row)
 
     def finish(self, client: Client) -> None:

@@ -116,8 +116,8 @@ class GroupCore(PatternCore):
         """Record a commit with effects of a group's records."""
         if fsynced:
             self.synced()
-        elif self._sync_at is None:
-            self._sync_at = now + SYNC_SECONDS
+        elif self.sync_at is None:
+            self.sync_at = now + SYNC_SECONDS
 
     def synced(self) -> None:
         """Record an fsync of all commits so far."""

@@ -38,6 +38,9 @@ from pubsub.server.topic.topic import Topic
 KEPT_MAX: Final = 10_000
 """Requests that wait for this loop's commit; a further one is answered `busy`."""
 
+SLOT_SECONDS: Final = 0.25
+"""Messages that wait for long are answered in slots of this length, so that one loop serves many idle members."""
+
 GIVEN_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; further members are served in the next one."""
 
@@ -244,7 +247,7 @@ class Groups:
         if not member.held:
             activity.held_since.pop(key, None)
         wait = min(work.wait_ms / 1000, state.settings.wait_seconds_max) if work.records_max else 0.0
-        poll = Poll(origin, work, named, now, now + wait)
+        poll = Poll(origin, work, named, now, expiry(now, wait))
         if work.leave:
             activity.forget(key)
             self._answer(poll, topic, group, now)
@@ -342,6 +345,14 @@ class Groups:
             log=topic.open.id,
             body=body,
         )
+
+
+def expiry(now: float, wait: float) -> float:
+    """Return the time at which a message that may wait this long is answered: a long wait ends with an earlier slot.
+
+    Messages that were answered together come again together. So members that began at many times share slots for good.
+    """
+    return now + wait if wait < 4 * SLOT_SECONDS else (now + wait) // SLOT_SECONDS * SLOT_SECONDS
 
 
 def close(topic: Topic, group: Group, number: int) -> None:

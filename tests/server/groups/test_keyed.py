@@ -36,6 +36,17 @@ def test_a_range_has_the_records_of_its_part_alone(stage: Stage) -> None:
     assert facts(stage, "members")["members"][0]["claimed"] == 20
 
 
+def test_nothing_waits_as_soon_as_all_is_given(stage: Stage) -> None:
+    one = filled(stage, 20, "keyed", parts=8, keys=6)
+    assert facts(stage)["waiting"] > 0
+    given = one.work(100)
+    assert facts(stage)["waiting"] == 0
+    one.work(100, done=given.held)
+    assert facts(stage)["waiting"] == 0
+    fill(stage, 21, 22, keys=6)
+    assert facts(stage)["waiting"] > 0
+
+
 def test_what_goes_back_comes_first_again(stage: Stage) -> None:
     """The rule is docs/explanation/groups.md, GR16."""
     one = filled(stage, 12, "keyed", parts=1, keys=2)
