@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from pubsub.protocol.group_bodies import LOST, Holding, Range, Tried
+from pubsub.server.topic.purges import Places
 from tests.server.groups.workers import GROUP, TOPIC, Given, Worker, another, facts, fill, filled, log_of
-from tests.server.stage import Stage
+from tests.server.stage import Stage, put
 from tests.server.test_purging import purge
 from tests.server.test_settings import configure
 
@@ -136,3 +137,19 @@ def test_an_offered_record_that_is_purged_is_told_as_lost(stage: Stage, mode: st
     purge(stage, unread=True)
     assert Given(stage.ask(message)).lines == ()
     assert losses(one.work(9, claim=False).lines) == {1: "purged", 2: "purged"}
+
+
+@MODES
+def test_a_loss_is_not_claimed_for_a_message_that_has_waited(stage: Stage, mode: str) -> None:
+    """Its process may have ended, and a claim would be in doubt. The rule is docs/explanation/groups.md, GR27."""
+    one = one_part(stage, 0, mode)
+    one.work()
+    waits = one.send(records_max=9, claim=1, wait_ms=30_000)
+    stage.loop()
+    stage.say(put(TOPIC, 1, [b"1"]))
+    topic = stage.core.state.topics[TOPIC]
+    topic.purge(topic.open.id, Places(2, 2))
+    stage.loop()
+    assert Given(stage.answered(waits)).lines == ()
+    assert facts(stage)["claimed"] == 0
+    assert losses(one.work(9).lines) == {1: "purged"}

@@ -1,4 +1,4 @@
-"""Records that a member has claimed stay, whatever the settings of their topic say (docs/explanation/groups.md, GR20)."""
+"""Records that a member has claimed stay, whatever the settings of their topic say (groups.md, GR20)."""
 
 from __future__ import annotations
 
