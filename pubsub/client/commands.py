@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from pubsub import console
 from pubsub.client import group_commands, letter_commands, process_command
 from pubsub.client.call_commands import add_to
-from pubsub.client.group_commands import Attempts, Group, LostSeconds, Mode, OnLost, Parts, join
+from pubsub.client.group_commands import Attempts, Group, LostSeconds, Mode, OnLost, Parts, join, take_from
 from pubsub.client.inputs import (
     Delay,
     DeliverAt,
@@ -43,7 +43,7 @@ from pubsub.console.options import takes_settings
 from pubsub.errors import CallerError, Unavailable
 
 if TYPE_CHECKING:
-    from pubsub.client import Batch, Client, Transaction
+    from pubsub.client import Batch, Client, Message, Transaction
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -189,11 +189,13 @@ def get(
     ] = 1.0,
     out: Out = None,
     batch: Together = None,
+    group: Group = None,
     as_json: AsJson = False,
 ) -> None:
     """Take messages of TOPIC and print them.
 
-    The client must be subscribed. Exit code 3: no message came within --wait.
+    The client must be subscribed. Exit code 3: no message came within --wait. With --group it joins that consumer
+    group, and takes a share of its messages. Each is claimed, written and acknowledged by itself.
 
     The command first writes messages, then acknowledges them. If it is killed or its output fails, the next get writes
     the last batch again. So standard output gets each message at least once. With --out FILE each message arrives
@@ -209,20 +211,28 @@ def get(
     """
     from pubsub.client.writing import finish_interrupted
 
-    with opened_client(ctx, loaded, topic) as opened:
+    if group is not None and batch is not None:
+        raise CallerError("--batch does not go with --group: a group's messages are acknowledged one by one")
+    with opened_client(ctx, loaded, topic, new=group is not None) as opened:
         done = finish_interrupted(opened)
         for path in done:
             console.note(f"{path} is complete now; an earlier get was killed before it finished")
         if out is not None and out.resolve() in done:
             return
+        if group is not None:
+            opened.subscribe(topic, group=group)
         with _target(out, opened) as target:
 
-            def write(messages: Batch, transaction: Transaction) -> None:
-                texts = [written(message, as_json, alone=count == 1) for message in messages]
-                target.write(b"".join(texts), transaction)
+            def text(message: Message) -> bytes:
+                return written(message, as_json, alone=count == 1)
 
-            most = batch or (FILE_BATCH if target.fsync else BATCH)
-            taken = _hand_on(opened, topic, count, most, max(wait, QUESTION_SECONDS), write, fsync=target.fsync)
+            def take(most: int, seconds: float) -> int:
+                if group is not None:
+                    return take_from(opened, topic, group, most, seconds, target, text)
+                most = min(most, batch or (FILE_BATCH if target.fsync else BATCH))
+                return _hand_on(opened, topic, most, seconds, target, text)
+
+            taken = _take(opened, take, count, max(wait, QUESTION_SECONDS))
     if not taken:
         console.complain(f"{topic} has no message for {ctx.obj} within {wait:g} s")
         raise typer.Exit(console.EXIT_NO_MESSAGE)
@@ -231,23 +241,31 @@ def get(
 def _hand_on(
     opened: Client,
     topic: str,
-    count: int,
     most: int,
     seconds: float,
-    write: Callable[[Batch, Transaction], None],
-    *,
-    fsync: bool,
+    target: StreamTarget | FileTarget,
+    text: Callable[[Message], bytes],
 ) -> int:
-    """Write and then acknowledge up to `count` messages, `most` at a time, until none comes in time; return the
-    number.
+    """Write and then acknowledge up to `most` messages together; return their number."""
+
+    def write(messages: Batch, transaction: Transaction) -> None:
+        target.write(b"".join(map(text, messages)), transaction)
+
+    return opened._run(opened._calls.gets.hand_on(topic, most, write, seconds, fsync=target.fsync))
+
+
+def _take(opened: Client, take: Callable[[int, float], int], count: int, seconds: float) -> int:
+    """Take up to `count` messages until none comes in time; return the number.
+
+    Args:
+        take: takes up to so many messages, waits for the first one for so many seconds, and returns their number.
     """
     taken, patience = 0, seconds
     asked = time.monotonic()
     deadline = asked + seconds
     while taken < count:
-        flow = opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=fsync)
         try:
-            found = opened._run(flow)
+            found = take(count - taken, patience)
         except Unavailable:  # Report an empty topic only after an answer of the service, even if --wait is short.
             if time.monotonic() >= asked + min(ANSWER_SECONDS, opened.settings.timeout_seconds):
                 raise

@@ -22,7 +22,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.group_in_hand import CLAIMED, LOST, RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_queue import Entry
-from pubsub.client.core.group_request import dead_reason
+from pubsub.client.core.group_request import attempt_error, dead_reason
 from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, NotBegun, Reject
@@ -194,8 +194,13 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             raise
 
     def between(self) -> None:
-        """Send due messages. The lock is held."""
-        self.send_due()
+        """Send due messages. The lock is held.
+
+        Usually nothing is due while records are here; to find that out is a part of the cost of each record.
+        """
+        session = self.session
+        if session.may_send or not self.member.goes_on(session.now):
+            self.send_due()
 
     def abandon(self, found: GroupAttempt) -> None:
         """Give back a record with an attempt that was not the handler's fault, and take back its count.
@@ -238,10 +243,21 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         """Wait on this thread until the claim of a record is granted or refused, for the client's time-out at most."""
         if attempt.hand.state == CLAIMED:
             return
+        session, began = self.session, self.session.now
         flow = self._claiming(attempt)
         wait = next(flow, None)
         if wait is not None:
-            self.session.wait(wait.done, wait.deadline)
+            session.wait(wait.done, wait.deadline)
+            self._not_handling(attempt.hand, session.now - began)
+
+    def _not_handling(self, hand: RecordInHand, seconds: float) -> None:
+        """Leave the wait for a claim out of the pace: on an event loop it stopped all handlers, on a thread its own.
+
+        Otherwise such waits make handlers look slow, so that their records come unclaimed, which makes them wait more.
+        """
+        with self.session.lock:
+            for one in (hand,) if self._await is None else self.member.holdings.hands.values():
+                one.began += seconds
 
     def _claiming(self, attempt: GroupAttempt) -> Flow[None]:
         session, member, hand = self.session, self.member, attempt.hand
@@ -317,7 +333,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             _log.warning("handler failed on %s of %s, group %s, attempt %d: %s", message.id, member.topic, member.name,
                          hand.attempts, located(error))  # fmt: skip
             _log.debug("handler failed on %s of %s: %s", message.id, member.topic, described(error), exc_info=error)
-            member.failed(hand, Ended(hand.attempts))
+            member.failed(hand, Ended(hand.attempts, error=attempt_error(described(error))))
             session.follow(only_send=True)
             session.let_pass(error)
             raise error

@@ -9,21 +9,17 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Final, Generic, Protocol, TypeVar
 
-import apsw
-
 from pubsub.client.core.message import Message
 from pubsub.client.errors import ClaimLost
 from pubsub.client.flows.awaiting import HandlerTransaction, Watched
 from pubsub.client.flows.handlers import AsyncHandler, check_result
 from pubsub.client.session import Session
+from pubsub.client.storage.interface import ErrorKind
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, StorageError
 
 HELD_SECONDS: Final = 0.01
 """Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
-
-DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError)
-"""Errors out of a handler that the disk caused, not the handler."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -81,9 +77,6 @@ class HandlerRun(ABC, Generic[A]):
                 await Watched(result, transaction, self.send_held)
             await self.before_commit(attempt, transaction)
             transaction.check_open()
-        except DISK_ERRORS as error:
-            transaction.roll_back(error=error)
-            raise
         except HandlerMisused:
             transaction.roll_back()
             raise
@@ -91,6 +84,9 @@ class HandlerRun(ABC, Generic[A]):
             transaction.roll_back()
             return self.not_ours(attempt)
         except Exception as error:
+            if self.session.store.kind_of(error) is ErrorKind.DISK:  # The disk caused it, not the handler.
+                transaction.roll_back(error=error)
+                raise
             transaction.roll_back()
             # The transaction was misused, and the handler raised another error because of that.
             if transaction.problem:
@@ -105,8 +101,10 @@ class HandlerRun(ABC, Generic[A]):
             transaction.commit(lambda: self.handled(attempt))
         except NotOurs:
             return self.not_ours(attempt)
-        except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
-            return self.failed_with(attempt, error)
+        except Exception as error:
+            if self.session.store.kind_of(error) is not ErrorKind.CONSTRAINT:
+                raise
+            return self.failed_with(attempt, error)  # It is checked at the commit, such as a deferred foreign key.
         return 1
 
     def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:

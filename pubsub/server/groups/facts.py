@@ -84,7 +84,8 @@ def members_of(context: GroupContext, state: State, after: str, most: int) -> di
         most: limit of the members.
     """
     group, activity, liveness = context.group, context.activity, state.settings.member_liveness_seconds
-    keys = [key for key in sorted(group.members) if "/".join(key) > after]
+    client, _, store = after.partition("/")
+    keys = [key for key in sorted(group.members) if key > (client, store)]
     out = []
     for key in keys[:most]:
         member, heard = group.members[key], activity.is_heard(key, context.now, liveness)

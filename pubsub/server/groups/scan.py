@@ -173,12 +173,17 @@ class Scan:
         return min(stop, max(place, batch.offset + watermark.get(batch.publisher, 0) - batch.counter + 1))
 
     def _missing(self, part: int, log: Log, low: int, high: int) -> Iterator[Run]:
-        """Yield the offsets without a row that compaction has not removed: they are lost."""
+        """Yield the offsets without a row that compaction has not removed: they are lost.
+
+        Those beyond the end of a restored copy are passed over. A server that has their records brings its own logs in
+        a merge, and the operator who resumed the group knows of the copy (GR21).
+        """
         end = low
         for first, last in outside(self._topic.compacted.get(log.id, ()), low, high):
+            if ends_unknown(self._topic, (log.id, last - 1)):
+                break
             self._pass(part, log.id, end, first)
-            if not ends_unknown(self._topic, (log.id, last - 1)):
-                yield Run(part, log.id, first, last, first)
+            yield Run(part, log.id, first, last, first)
             end = last
         self._pass(part, log.id, end, high)
 

@@ -61,11 +61,7 @@ def held_by(topic: Topic, floors: Mapping[str, int], limits: Mapping[str, int]) 
     for log in topic.logs:
         floor = floors[log]
         if floor < limits[log]:
-            needing = (
-                name
-                for name, subscription in topic.subscriptions.items()
-                if any(span.log == log and span.low == floor for span in subscription.cursor.backlog)
-            )
+            needing = (name for name, its, low, _ in topic.needed() if its == log and low == floor)
             return f"subscriber {min(needing)}"
     return ""
 

@@ -347,11 +347,10 @@ class Thinning:
 
 
 def _needed(topic: Topic, log: Log) -> Iterator[tuple[int, float, str]]:
-    """Yield the ranges of a log that subscribers are still to receive, with their names."""
-    for name, subscription in topic.subscriptions.items():
-        for span in subscription.cursor.backlog:
-            if span.log == log.id and span.low < log.end:
-                yield span.low, float("inf") if span.high is None else span.high, name
+    """Yield the ranges of a log that subscribers are still to receive, or members have claimed, with their names."""
+    for name, its, low, high in topic.needed():
+        if its == log.id and low < log.end:
+            yield low, high, name
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub.client import Client, Later, Message, Reject, Transaction
+from pubsub.client.core.group_work import GroupCall
+from pubsub.client.flows.group_processing import GroupProcessing
+from pubsub.client.flows.group_waits import GroupWaits
 from pubsub.client.running_commands import Commands
 from pubsub.errors import CallerError, NotSubscribed
 from tests.client.groups.service import Service
@@ -177,6 +181,10 @@ def test_a_failed_message_comes_again_and_counts_its_attempts(service: Service) 
         assert failures == 2
         assert bodies(client) == [b"1", b"2"]
     assert attempts == {b"1": [1, 2, 3], b"2": [1]}
+    told = {one for message in service.works() for one in message.say.tried}
+    assert {(one.attempts, one.error) for one in told} == {
+        (number, "ZeroDivisionError%3A%20on%20purpose") for number in (1, 2)
+    }
 
 
 def test_later_and_reject_are_told_to_the_group(service: Service) -> None:
@@ -256,6 +264,30 @@ def test_tasks_run_side_by_side(service: Service) -> None:
                 return len(list(transaction.execute("select * from taken")))
 
     assert asyncio.run(main()) == 4
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_the_wait_for_a_claim_is_no_part_of_the_pace(service: Service, *, awaits: bool) -> None:
+    """On an event loop one handler's wait stops all of them."""
+    service.put(b"", b"")
+    with service.client("w1") as client:
+        join(client)
+        session = client._session
+        waits = GroupWaits(session)
+        member = waits.joined("t", "g")
+        call = GroupCall(2, session.until(PATIENCE), 2)
+        assert session.wait(*next(_waits(waits, member, call, session.until(PATIENCE))))
+        with session.entered():
+            hands = [member.begin(entry, 100.0) for _ in range(2) if (entry := member.front(claimed=False))]
+        run = GroupProcessing(waits, member, 2, 2, "auto", (lambda flow: flow) if awaits else None)
+        run._not_handling(hands[0], 5.0)
+        assert [hand.began for hand in hands] == [105.0, 105.0 if awaits else 100.0]
+
+
+def _waits(waits: GroupWaits, member: Any, call: GroupCall, until: float) -> Iterator[tuple[Callable[[], bool], float]]:
+    """The first wait of a call for records, as arguments of `Session.wait`; it takes both records."""
+    wait = next(waits.available(member, call, 0.0, until))
+    yield lambda: member.holdings.queue.records == 2, wait.deadline
 
 
 def test_a_claim_that_is_given_up_rolls_back_and_is_counted(service: Service) -> None:

@@ -158,7 +158,11 @@ def test_a_shared_group_becomes_keyed_while_it_holds_nothing(stage: Stage) -> No
     refused = act(stage, "change", one.subscription, mode="keyed", parts=4)
     assert refused.reason == "not_empty"
     one.work(0, done=[Range(log, 1, 5)])
-    assert act(stage, "change", one.subscription, mode="keyed", parts=4).outcome.value == "success"
+    before = one.subscription
+    for _ in range(2):  # A repeat changes nothing.
+        assert act(stage, "change", before, mode="keyed", parts=4).outcome.value == "success"
+    assert act(stage, "change", before, mode="keyed", parts=5).outcome.value == "superseded"
+    assert one.subscribe("keyed", parts=4).number == before + 1
     given = one.work(100)
     assert sorted(map(int, given.bodies)) == list(range(5, 13))
     assert all(held.part is not None for held in given.held)
@@ -186,3 +190,33 @@ def test_a_worker_of_a_shared_group_names_no_parts(stage: Stage) -> None:
     keyed.subscribe("keyed", parts=2)
     assert keyed.status(Say(done=(Range(log, 1, 2),))).outcome.value == "refused"
     assert keyed.status(Say(done=(Range(log, 1, 2, 2),))).outcome.value == "refused"
+
+
+def test_members_of_a_group_that_becomes_keyed_have_to_join_it_again(stage: Stage) -> None:
+    """A member of the shared group would take ranges of parts for ranges without a record (GR30)."""
+    one = filled(stage, 0)
+    one.work()
+    waits = one.send(records_max=5, wait_ms=30_000)
+    stage.loop()
+    assert act(stage, "change", one.subscription, mode="keyed", parts=4).outcome.value == "success"
+    told = stage.answered(waits)
+    assert (told.outcome.value, told.reason, told.number) == (
+        "superseded",
+        "the_group_was_made_again",
+        one.subscription + 1,
+    )
+    assert one.status(records_max=5).reason == "the_group_was_made_again"
+
+
+def test_a_lost_record_is_told_after_those_before_it_are_claimed(stage: Stage) -> None:
+    """The rule is docs/explanation/groups.md, GR16."""
+    one = filled(stage, 4, "keyed", parts=1)
+    log = log_of(stage)
+    topic = stage.core.state.topics["t"]
+    stage.store.db.execute("update batch set body = null where key = ?", (topic.open.number << 40 | 2,))
+    stage.store.reader.begin()
+    given = one.work(9, claim=False)
+    assert (given.lost, given.offered, given.bodies) == ((), (Range(log, 1, 2, 0),), [b"1"])
+    given = Given(one.status(Say(claim=given.offered), records_max=9))
+    assert (given.held, given.lost) == ((Range(log, 1, 2, 0),), (Range(log, 2, 3, 0),))
+    assert (given.offered, given.bodies) == ((Range(log, 3, 5, 0),), [b"3", b"4"])

@@ -46,27 +46,30 @@ class Crew:
         redriven: dead letters were redriven, so their order is broken.
         ended: an operator ended it at least once: nothing is promised about messages before it was made anew.
         resumed: a store was put back, and the group resumed.
-        made: time of the first answer after the last end.
+        number: the highest number of the group that a member was answered with; made: time of the first answer with it.
+        killed_last: number of processes that messages killed after the phase with faults.
         effects: those of lost directories, and of `get`.
         begun: bodies that a handler has begun.
+        poisoned: IDs of begun messages that kill the process of their handler.
         lost_gets: number of messages that a `get` of a killed process may have taken.
         cut_gets: a host lost power, so messages of `get` may come again.
-        cuts: times of power cuts of its members; each counts as an attempt at all that the member had claimed.
         lost_stores: by client, the store IDs of lost directories.
     """
 
     plan: Plan
     answered: float | None = None
+    number: int = 0
     made: float | None = None
+    killed_last: int = 0
     released: bool = False
     redriven: bool = False
     ended: int = 0
     resumed: bool = False
     effects: list[Effect] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
+    poisoned: set[str] = field(default_factory=set)
     lost_gets: int = 0
     cut_gets: bool = False
-    cuts: list[float] = field(default_factory=list)
     lost_stores: set[tuple[str, str]] = field(default_factory=set)
 
     @property
