@@ -300,7 +300,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         Args:
             topic, handler, timeout, max, hold: as for `Client.process`.
             concurrency: above 1, so many handlers run side by side, each in a task of its own; see `Client.process`.
-            group, claim: as for `Client.process`. Without a claim, the first statement of a handler waits for it.
+            group, claim: as for `Client.process`. A message that is not claimed yet is claimed before its handler
+                begins, while other tasks run.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.

@@ -61,6 +61,13 @@ Withdraw = Annotated[
 Together = Annotated[
     bool, typer.Option("--group", help="Share the calls with any number of workers that give --group, too.")
 ]
+Count = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="End after this number of calls; default: no limit.")
+]
+Idle = Annotated[
+    float | None,
+    typer.Option(min=0, max=1e9, metavar="SECONDS", help="End after this time without a call; default: no limit."),
+]
 Concurrency = Annotated[
     int,
     typer.Option(
@@ -185,13 +192,8 @@ def serve(
     ctx: typer.Context,
     service: Service,
     command: Command = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after this number of calls; default: no limit.")
-    ] = None,
-    idle: Annotated[
-        float | None,
-        typer.Option(min=0, max=1e9, metavar="SECONDS", help="End after this time without a call; default: no limit."),
-    ] = None,
+    count: Count = None,
+    idle: Idle = None,
     part: Part = 0,
     parts: Parts = 1,
     group: Together = False,
@@ -218,25 +220,27 @@ def serve(
     from pubsub.client.core.calling import check_service
 
     check_service(service, part, parts)
+    if withdraw:
+        _withdraw(loaded, ctx, service, part, parts, as_json)
+        return
     if concurrency > 1 and not group:
         raise CallerError("--concurrency needs --group: a single worker handles one call after the other")
-    if withdraw:
-        with opened_client(ctx, loaded) as client:
-            client.withdraw(service, part=part, parts=parts)
-        console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} no longer serves {service}")
-        return
     console.end_when_terminated()
     stopping = Event()
     with opened_client(ctx, loaded, new=True) as client, _setting(stopping):
         console.note(f"{ctx.obj} serves {service}; Ctrl-C stops it without losing a call")
-        served = client.serve(
-            service, _handler(command, handler_timeout, stopping), timeout=idle, max=count, part=part, parts=parts,
-            group=group, concurrency=concurrency,
-        )  # fmt: skip
+        handler, shares = _handler(command, handler_timeout, stopping), {"part": part, "parts": parts}
+        served = client.serve(service, handler, timeout=idle, max=count, group=group, concurrency=concurrency, **shares)
         client.flush()  # Otherwise the last replies might stay here until the next start.
     console.report(
         as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {counted(served, 'call')}"
     )
+
+
+def _withdraw(loaded: Settings, ctx: typer.Context, service: str, part: int, parts: int, as_json: bool) -> None:
+    with opened_client(ctx, loaded) as client:
+        client.withdraw(service, part=part, parts=parts)
+    console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} no longer serves {service}")
 
 
 @contextmanager

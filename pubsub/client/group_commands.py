@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pubsub.client import Client, Message, Transaction
     from pubsub.client.writing import FileTarget, StreamTarget
 
+Step = Callable[[int, float], int]
+"""Takes up to so many messages, waits for the first one for so many seconds, and returns their number."""
+
 Group = Annotated[
     str | None, typer.Option("--group", metavar="NAME", help="Share the topic with the other members of this group.")
 ]
@@ -89,26 +92,28 @@ class _NotWritten(NotBegun, BaseException):
         self.error = error
 
 
-def take_from(
-    client: Client,
-    topic: str,
-    group: str,
-    most: int,
-    seconds: float,
-    target: StreamTarget | FileTarget,
-    text: Callable[[Message], bytes],
-) -> int:
-    """Write and then acknowledge up to `most` messages of a group, each by itself; return their number.
-
-    Each is claimed before it is written, so no other member writes it meanwhile.
-
-    Args:
-        seconds: longest wait for the first one.
-        text: makes the output of a message.
+def check_batch(group: str | None, batch: int | None) -> None:
+    """Check that --batch is given without a group.
 
     Raises:
-        PubsubError, OSError: the output failed. The message comes again, at any member.
+        CallerError: it is given with one.
     """
+    if group is not None and batch is not None:
+        raise CallerError("--batch does not go with --group: a group's messages are acknowledged one by one")
+
+
+def take_from(
+    client: Client, topic: str, group: str, target: StreamTarget | FileTarget, text: Callable[[Message], bytes]
+) -> Step:
+    """Join a group, and return a step that writes and then acknowledges its messages, each by itself.
+
+    Each is claimed before it is written, so no other member writes it meanwhile. If the output fails, the step raises
+    its error, and the message comes again, at any member.
+
+    Args:
+        text: makes the output of a message.
+    """
+    client.subscribe(topic, group=group)
 
     def write(message: Message, transaction: Transaction) -> None:
         try:
@@ -116,14 +121,17 @@ def take_from(
         except Exception as error:
             raise _NotWritten(error) from error
 
-    try:
-        taken = client.process(topic, write, seconds, most, group=group, claim="before")
-    except _NotWritten as error:
-        raise error.error from None
-    if target.fsync:  # Otherwise a power cut may find the complete file without the commits of its messages.
-        with client._session.entered():
-            client._session.sync()
-    return taken
+    def step(most: int, seconds: float) -> int:
+        try:
+            taken = client.process(topic, write, seconds, most, group=group, claim="before")
+        except _NotWritten as error:
+            raise error.error from None
+        if target.fsync:  # Otherwise a power cut may find the complete file without the commits of its messages.
+            with client._session.entered():
+                client._session.sync()
+        return taken
+
+    return step
 
 
 @takes_settings(ClientSettings)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from secrets import randbelow
 from typing import Any, Final, NamedTuple
 
+from pubsub.base.plurals import counted
 from pubsub.client import Later, Message, Transaction
 from pubsub.gateway.client import GatewayClient, GroupTaking
 from pubsub.gateway.clients import Clients
@@ -308,6 +309,6 @@ def check_found(found: Confirmed | None, member: str) -> None:
     if found.done < found.size:
         raise Problem(
             "conflict",
-            f"{found.size - found.done:,} of the {found.size:,} messages were given to other members meanwhile, which"
-            " receive them with doubtful.",
+            f"{counted(found.size - found.done, 'message')} of {found.size:,} went to other members meanwhile, and"
+            " comes to them with doubtful.",
         )

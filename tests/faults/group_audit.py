@@ -20,7 +20,9 @@ Objections, by kind:
     untold        two effects of a message without the mark
     order         keyed: an effect before that of an earlier message of its key. If the group may give claims up, the
                   messages of a key are judged up to the first one with the mark
-    begun twice   before: a handler with attempt 1 and without the mark, and another one had begun the message earlier
+    begun twice   before: a handler with attempt 1 and without the mark, and one without the mark had begun the message
+                  earlier. A member that is stopped while its claim is given up does not know that: the one that got
+                  the message then has the mark
 """
 
 from __future__ import annotations
@@ -57,6 +59,14 @@ class Effect(NamedTuple):
     where: str
 
 
+class Begin(NamedTuple):
+    """A handler that began."""
+
+    at: int
+    attempt: int
+    doubtful: bool
+
+
 class Audit(NamedTuple):
     """What was found.
 
@@ -78,9 +88,9 @@ def audit(directory: Path) -> Audit:
     effects: defaultdict[str, list[Effect]] = defaultdict(list)
     for name, effect in read_effects(directory):
         effects[name].append(effect)
-    begun: defaultdict[str, dict[int, list[tuple[int, bool]]]] = defaultdict(lambda: defaultdict(list))
-    for name, number, at, first in read_begun(directory):
-        begun[name][number].append((at, first))
+    begun: defaultdict[str, dict[int, list[Begin]]] = defaultdict(lambda: defaultdict(list))
+    for name, number, begin in read_begun(directory):
+        begun[name][number].append(begin)
     objections: list[Objection] = []
     figures: dict[str, dict[str, int]] = {}
     for group in json.loads((directory / "groups.json").read_text()):
@@ -118,12 +128,12 @@ def read_effects(directory: Path) -> Iterator[tuple[str, Effect]]:
             yield name, Effect(at, number, bool(doubtful), attempt, where)
 
 
-def read_begun(directory: Path) -> Iterator[tuple[str, int, int, bool]]:
-    """Of each handler that began: the group, the number, the time, and whether it took its message for a new one."""
+def read_begun(directory: Path) -> Iterator[tuple[str, int, Begin]]:
+    """Each handler that began, with its group and the number of its message, in no order."""
     for path in sorted(directory.glob("begun/*.log")):
         for line in path.read_text().splitlines():
             at, name, number, attempt, doubtful = line.split()
-            yield name, int(number), int(at), (attempt, doubtful) == ("1", "0")
+            yield name, int(number), Begin(int(at), int(attempt), doubtful == "1")
 
 
 def judge(group: dict[str, Any], put: dict[int, str], effects: list[Effect]) -> Iterator[Objection]:
@@ -169,12 +179,12 @@ def order(put: dict[int, str], by_number: dict[int, list[Effect]]) -> Iterator[O
                 last = effect if last is None else max(last, effect)
 
 
-def begun_twice(begun: dict[int, list[tuple[int, bool]]]) -> Iterator[str]:
+def begun_twice(begun: dict[int, list[Begin]]) -> Iterator[str]:
     """What is wrong with the beginnings of messages."""
     for number, found in sorted(begun.items()):
-        first, *others = sorted(found)
-        if any(new for _, new in others):
-            yield f"message {number} began at {first}, and later {others}"
+        plain = sorted(begin for begin in found if not begin.doubtful)
+        if any(begin.attempt == 1 for begin in plain[1:]):
+            yield f"message {number}: {sorted(found)}"
 
 
 def main() -> int:

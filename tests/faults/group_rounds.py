@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -414,6 +415,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="number of the first cluster of this seed")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no cluster after so many")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Nothing that was started or mounted stays behind.
     home = Path(tempfile.mkdtemp(prefix="group-rounds-"))
     print(f"files: {home}; kept where something is not as it was promised", flush=True)
     began, told, number = time.monotonic(), Told(), asked.first

@@ -99,6 +99,7 @@ def test_an_open_group_keeps_the_order_up_to_a_mark(tmp_path: Path) -> None:
         ("1 g 1 1 0\n2 g 1 1 0\n", ["begun twice"]),
         ("1 g 1 1 0\n2 g 1 2 0\n", []),
         ("1 g 1 1 0\n2 g 1 1 1\n", []),
+        ("1 g 1 1 1\n2 g 1 1 0\n", []),
         ("1 g 1 2 0\n2 g 1 1 0\n", ["begun twice"]),
     ],
 )

@@ -1,9 +1,11 @@
 """Pass the records of a group to a handler: its effect, its puts and the record's end are one commit, or nothing is.
 
-A record that is only offered is claimed when its handler has to write: at the first statement of its transaction, or
-after its return. So a process that ends within a handler, before that, leaves nothing in doubt. The claim cannot wait
-until the commit, because an open transaction has the client's only connection to its database, and nobody may wait for
-the service while it holds that (docs/explanation/client-session.md, D2).
+A record that is only offered is claimed when its handler on a thread has to write: at the first statement of its
+transaction, or after its return. So a process that ends within a handler, before that, leaves nothing in doubt. The
+claim cannot wait until the commit, because an open transaction has the client's only connection to its database, and
+nobody may wait for the service while it holds that (docs/explanation/client-session.md, D2).
+
+A statement cannot be awaited. So a task awaits the claim before its handler begins, and no other task waits for that.
 
 The rules are docs/explanation/groups.md, GR1, GR16, GR22, GR23, GR24 and GR25, and
 docs/explanation/client-session.md, D14.
@@ -187,6 +189,14 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
 
     async def attempt(self, found: GroupAttempt, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit."""
+        if self._await is not None and not self.member.is_claimed(found.hand):
+            found.acted = False
+            began = self.session.now
+            await self._await(self._claiming(found))
+            self._not_handling(found.hand, self.session.now - began)
+            if not self.member.is_claimed(found.hand):
+                return self._not_claimed(found)
+            found.acted = True
         try:
             return await self.run(found, handler, awaits=awaits)
         except BaseException as error:
@@ -251,13 +261,12 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             self._not_handling(attempt.hand, session.now - began)
 
     def _not_handling(self, hand: RecordInHand, seconds: float) -> None:
-        """Leave the wait for a claim out of the pace: on an event loop it stopped all handlers, on a thread its own.
+        """Leave the wait for a claim out of the pace.
 
         Otherwise such waits make handlers look slow, so that their records come unclaimed, which makes them wait more.
         """
         with self.session.lock:
-            for one in (hand,) if self._await is None else self.member.holdings.hands.values():
-                one.began += seconds
+            hand.began += seconds
 
     def _claiming(self, attempt: GroupAttempt) -> Flow[None]:
         session, member, hand = self.session, self.member, attempt.hand
@@ -268,11 +277,6 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         deadline = session.now + session.settings.timeout_seconds
         if not member.is_decided(hand):
             yield Wait(lambda: member.is_decided(hand) or session.over, deadline)
-
-    async def before_commit(self, attempt: GroupAttempt, transaction: HandlerTransaction) -> None:
-        """Claim the record of a handler that has written nothing, so that no other task waits for that."""
-        if self._await is not None and not transaction.begun and not self.member.is_decided(attempt.hand):
-            await self._await(self._claiming(attempt))
 
     def changes(self, attempt: GroupAttempt) -> Sequence[Change]:
         """Return the changes that commit with the handler's: the record is done, and the next one is begun."""
@@ -339,6 +343,14 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             raise error
         session.follow(only_send=True)
         return 1
+
+    def _not_claimed(self, attempt: GroupAttempt) -> int:
+        """Give back a record that was not claimed, and whose handler has not begun; return 0."""
+        if attempt.hand.state == LOST or attempt.hand.over:
+            return self.not_ours(attempt)
+        self.abandon(attempt)
+        attempt.settled = True
+        return 0
 
     def not_ours(self, attempt: GroupAttempt) -> int:
         """Forget a record that belongs to another member now, or has no claim; return 0."""

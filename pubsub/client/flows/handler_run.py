@@ -64,9 +64,6 @@ class HandlerRun(ABC, Generic[A]):
     def not_ours(self, attempt: A) -> int:
         """Forget a message that no longer belongs to this client, after the rollback; return 0."""
 
-    async def before_commit(self, attempt: A, transaction: HandlerTransaction) -> None:
-        """Prepare the commit after the handler's return."""
-
     async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit; return the number of messages taken."""
         transaction = self.transaction_of(attempt)
@@ -75,7 +72,6 @@ class HandlerRun(ABC, Generic[A]):
             check_result(result, awaits=awaits)
             if inspect.isawaitable(result):
                 await Watched(result, transaction, self.send_held)
-            await self.before_commit(attempt, transaction)
             transaction.check_open()
         except HandlerMisused:
             transaction.roll_back()

@@ -37,6 +37,8 @@ class Room:
     Attributes:
         records, size, ranges: limits.
         claim: True: its records are claimed at once.
+        waited: True: nothing is claimed, since its message has waited (GR27).
+        ended: True: it is to ask again, because a loss is claimed at once.
         given: number of records that it got.
         damaged: batches (log number and offset) found damaged.
     """
@@ -49,6 +51,8 @@ class Room:
     given_bytes: int = 0
     looked: int = 0
     alone: bool = False
+    waited: bool = False
+    ended: bool = False
     damaged: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -182,6 +186,9 @@ def _give(context: GroupContext, key: Key, run: Run, room: Room, *, claim: bool,
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
         return not context.group.keyed  # It is offered alone, to a member without other work.
+    if run.batch is None and room.waited:
+        room.ended = True
+        return False
     mine = context.activity.offers.get(key)
     if run.batch is None and mine is not None and run.part in mine.counts:
         return False  # A loss is claimed at once, and claims are the front of a part.
@@ -282,6 +289,8 @@ def answer(context: GroupContext, key: Key, named: Ranges) -> tuple[bytes, int, 
             place = run.high
         _tell(context, lines, HELD, part, log, place, high)
     for run in _offered(context, key):
+        if run.batch is None:  # It went since. It is no offer any more, and is told as lost when it is claimed.
+            continue
         _tell(context, lines, OFFERED, run.part, run.log, run.begin, run.high)
         for a, b, is_named in _split(named.get((run.part, run.log)), run.low, run.high):
             if not is_named:

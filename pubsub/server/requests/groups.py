@@ -66,7 +66,7 @@ class Groups:
         self._joining = GroupSubscriptions(state, memory, sole_owner, admission, subscriptions)
         self._kept: list[tuple[Origin, Kept, bool]] = []
         self._operations = GroupOperations(state, memory, self.end)
-        self._given_bytes = 0
+        self._given_bytes = self._turn = 0
 
     # SUBSCRIBE and UNSUBSCRIBE
 
@@ -141,6 +141,7 @@ class Groups:
         """Process the requests of this loop, and hand out, after this loop's puts are in the store."""
         kept, self._kept = self._kept, []
         self._given_bytes = 0
+        self._turn += 1
         for name in self._memory.watch(now):
             self._damaged(name)
         for origin, request, sole_owner in kept:
@@ -238,7 +239,7 @@ class Groups:
             if waiting is not None and waiting.work.number == work.number:
                 waiting.origin = origin
                 return
-            self._answer(Poll(origin, work, named, now, now), topic, group, now)
+            self._answer(Poll(origin, work, named, now, now, self._turn), topic, group, now)
             return
         activity.polls.pop(key, None)
         apply_work(context, key, work.say, work.number, work.epoch, cut=bool(work.cut), leave=bool(work.leave))
@@ -247,7 +248,7 @@ class Groups:
         if not member.held:
             activity.held_since.pop(key, None)
         wait = min(work.wait_ms / 1000, state.settings.wait_seconds_max) if work.records_max else 0.0
-        poll = Poll(origin, work, named, now, expiry(now, wait))
+        poll = Poll(origin, work, named, now, expiry(now, wait), self._turn)
         if work.leave:
             activity.forget(key)
             self._answer(poll, topic, group, now)
@@ -305,11 +306,13 @@ class Groups:
                 share = self._memory.share(context, hungry)
                 room, reason = room_of(context, key, poll, share, state.settings.answer_bytes_max)
                 blind = now - poll.since > state.settings.member_liveness_seconds
-                room.claim = room.claim and not poll.waited
+                room.waited = poll.turn != self._turn
+                room.claim = room.claim and not room.waited
                 hand(context, key, room, hungry)
                 hungry -= 1
                 self._given_bytes += room.given_bytes
                 self._memory.found(room.damaged)
+                poll.changed = poll.changed or room.ended
                 if room.given and key in activity.offers:
                     activity.offers[key].blind = blind
             else:
@@ -317,7 +320,6 @@ class Groups:
             if poll.changed or poll.expires <= now or (room is not None and room.given):
                 del activity.polls[key]
                 self._answer(poll, topic, group, now, reason)
-            poll.waited = True
 
     @staticmethod
     def _is_last(group: Group, key: Key, poll: Poll) -> bool:

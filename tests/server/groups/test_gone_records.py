@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from pubsub.protocol.group_bodies import LOST, Holding, Range, Tried
-from tests.server.groups.workers import GROUP, TOPIC, Worker, another, facts, fill, filled, log_of
-from tests.server.stage import Stage
+from pubsub.server.topic.purges import Places
+from tests.server.groups.workers import GROUP, TOPIC, Given, Worker, another, facts, fill, filled, log_of
+from tests.server.stage import Stage, put
 from tests.server.test_purging import purge
 from tests.server.test_settings import configure
 
@@ -125,3 +126,30 @@ def test_what_expired_is_not_handed_out_and_is_forgotten(stage: Stage, mode: str
     assert not stage.core.state.topics[TOPIC].groups[GROUP].facts
     stage.restart()
     assert not stage.core.state.topics[TOPIC].groups[GROUP].facts
+
+
+@MODES
+def test_an_offered_record_that_is_purged_is_told_as_lost(stage: Stage, mode: str) -> None:
+    """The answer was lost on its way. A range without a record would be taken for one with nothing to do."""
+    one = one_part(stage, 2, mode)
+    message = one.message(records_max=2)
+    assert Given(stage.ask(message)).offered == ranges(one, 1, 3)
+    purge(stage, unread=True)
+    assert Given(stage.ask(message)).lines == ()
+    assert losses(one.work(9, claim=False).lines) == {1: "purged", 2: "purged"}
+
+
+@MODES
+def test_a_loss_is_not_claimed_for_a_message_that_has_waited(stage: Stage, mode: str) -> None:
+    """Its process may have ended, and a claim would be in doubt. The rule is docs/explanation/groups.md, GR27."""
+    one = one_part(stage, 0, mode)
+    one.work()
+    waits = one.send(records_max=9, claim=1, wait_ms=30_000)
+    stage.loop()
+    stage.say(put(TOPIC, 1, [b"1"]))
+    topic = stage.core.state.topics[TOPIC]
+    topic.purge(topic.open.id, Places(2, 2))
+    stage.loop()
+    assert Given(stage.answered(waits)).lines == ()
+    assert facts(stage)["claimed"] == 0
+    assert losses(one.work(9).lines) == {1: "purged"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import pytest
+
 from pubsub.protocol.group_bodies import Range, Say, Tried, part_of
 from tests.server.groups.workers import Given, Worker, act, another, facts, fill, filled, log_of
 from tests.server.stage import STORE, Stage
@@ -220,3 +222,29 @@ def test_a_lost_record_is_told_after_those_before_it_are_claimed(stage: Stage) -
     given = Given(one.status(Say(claim=given.offered), records_max=9))
     assert (given.held, given.lost) == ((Range(log, 1, 2, 0),), (Range(log, 2, 3, 0),))
     assert (given.offered, given.bodies) == ((Range(log, 3, 5, 0),), [b"3", b"4"])
+
+
+def test_a_batch_that_is_repaired_after_its_part_went_on_is_told_as_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would take the record of another part for none, and tell the range as done."""
+    one = filled(stage, 12, "keyed", parts=3, keys=12)
+    log, state = log_of(stage), stage.core.state
+    lost = crc32(log.encode()) % 3
+    number = next(n for n in range(1, 13) if part(n, 3, 12) != lost)
+    key = (state.topics["t"].open.number << 40 | number,)
+    (body,) = stage.store.db.execute("select body from batch where key = ?", key).fetchone()
+    monkeypatch.setattr(state, "ask_repair", lambda log, offset: True)
+    stage.store.db.execute("update batch set body = zeroblob(9) where key = ?", key)
+    stage.store.reader.begin()
+    first = one.work(99)
+    assert (first.lost, number in map(int, first.bodies)) == ((), False)
+    stage.store.db.execute("update batch set body = ? where key = ?", (body, *key))
+    stage.store.db.execute("delete from quarantine")
+    stage.store.reader.damaged.clear()
+    stage.store.reader.drop(key[0])
+    stage.store.reader.begin()
+    stage.sleep(1)
+    rest = one.work(99, keep=first.held)
+    assert rest.lost == (Range(log, number, number + 1, lost),)
+    assert {*map(int, first.bodies), *map(int, rest.bodies)} == set(range(1, 13)) - {number}

@@ -327,3 +327,15 @@ def test_the_pause_after_a_killed_attempt_begins_with_the_members_last_sign(stag
     assert again.work(1, tried=[Tried(log, 1, 1)]).bodies == [b"2"]
     stage.sleep(0.6)
     assert again.work(1, keep=[Range(log, 2, 3)]).line(1).attempts == 1
+
+
+def test_a_message_that_waited_is_answered_with_offers(stage: Stage) -> None:
+    """Its process may have ended, and a claim would be in doubt. The rule is docs/explanation/groups.md, GR27."""
+    one = filled(stage, 0)
+    one.work()
+    waits = one.send(records_max=5, claim=1, wait_ms=30_000)
+    stage.loop()
+    fill(stage, 1, 1)
+    stage.loop()
+    given = Given(stage.answered(waits))
+    assert (given.held, given.offered) == ((), (Range(log_of(stage), 1, 2),))

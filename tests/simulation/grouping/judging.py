@@ -6,7 +6,7 @@
     what lost directories had claimed and redriven the dead letters
 3   keyed: the messages of a publisher, or of its key, have their effects in their order, but after a dead letter,
     a release, or a store that was put back
-4   no record that was told as done is begun again (`record`)
+4   no later message is answered with a record that was told as done (`record`)
 5   with claim before, a first attempt without a mark is the first one of all (`worker`)
 6   at the end nothing is claimed, nothing waits, and no dead letter is left
 """

@@ -248,7 +248,7 @@ class Worker(ClientNode):
         most, timeout = random.choice((1, 5, 50)), random.choice((0.1, 0.5, 1.0))
         try:
             member = calls.group_waits.member_of(plan.topic, plan.name)
-            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run)
+            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim)  # Claims as threads do.
             self._watch_commits(source)
             handler = partial(self._handle, membership)
             taken = await in_tasks(
