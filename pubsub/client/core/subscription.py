@@ -67,8 +67,7 @@ class Subscription:
         answered_at: time of the last answer to a GET.
         trouble: cause of a missing answer.
         drained: time of the last GET that found no records while none were here either.
-        tokens: tokens of requests that may still be answered.
-        chunk: messages of an open iteration.
+        chunk: messages of an open iteration; tokens: tokens of requests that may still be answered.
         busy: set while a handler has the next message (a weak reference to its task); no other call takes then.
         joined: the number of the pattern that brought the topic; 0: the application named it.
         row: the waiting message that the handler has; None: it has one of the service.
