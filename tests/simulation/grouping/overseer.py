@@ -56,7 +56,7 @@ class Overseer(Task):
             self._describe("dead", partial(self._seen_dead, group))
         elif self._chosen("redrive") and group["dead_letters"]:
             self._act(group, "redrive")
-        elif self._chosen("end"):
+        elif self._chosen("end") and not self.crew.unnamed:  # Such a member would make it anew, with default values.
             self._act(group, "end", force=1)
         else:
             self._describe("members", partial(self._seen_members, group))

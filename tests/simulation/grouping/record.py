@@ -59,6 +59,7 @@ class Crew:
         lost_gets: number of messages that a `get` of a killed process may have taken.
         cut_gets: a host lost power, so messages of `get` may come again.
         lost_stores: by client, the store IDs of lost directories.
+        unnamed: the members that join without naming values, and have no answer.
     """
 
     plan: Plan
@@ -79,6 +80,7 @@ class Crew:
     lost_gets: int = 0
     cut_gets: bool = False
     lost_stores: set[tuple[str, str]] = field(default_factory=set)
+    unnamed: set[str] = field(default_factory=set)
 
     @property
     def key(self) -> tuple[str, str]:

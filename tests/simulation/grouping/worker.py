@@ -221,9 +221,13 @@ class Worker(ClientNode):
     def _wish(self, crew: Crew) -> Wish:
         """Of who joins; the maker names all values, also of a group that is made anew, or that a copy does not know."""
         named = crew.made is None or crew.ended or crew.resumed or self.world.random.random() < 0.7
-        return crew.plan.wish if named else Wish()
+        if named:
+            return crew.plan.wish
+        crew.unnamed.add(self.name)
+        return Wish()
 
     def _confirmed(self, membership: Membership, result: Any, error: Exception | None) -> None:
+        membership.crew.unnamed.discard(self.name)
         if error is None:
             membership.joined = True
             crew = membership.crew
