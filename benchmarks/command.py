@@ -120,7 +120,7 @@ def _measure(
 
 @dataclass(frozen=True)
 class Asked:
-    """What measurements of a kind of their own are asked for."""
+    """Options of the measurements of a kind of their own."""
 
     secs: float
     reps: int
