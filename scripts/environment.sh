@@ -52,7 +52,7 @@ _install() {
         return
     fi
     _pip install --quiet --constraint constraints.txt setuptools
-    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs,http,plot,spark]'
+    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs,http,plot,postgres,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"
         _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[java]'

@@ -14,6 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.faults.forkserver import forking
+from tests.postgres.fixtures import database, left_out, own_postgres, pgbouncer, postgres
+
+__all__ = ["database", "own_postgres", "pgbouncer", "postgres"]  # Fixtures: pytest finds them by their names here.
 
 _PATIENT = [HealthCheck.too_slow]
 
@@ -60,6 +63,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say plainly which tests were left out here, and why: `scripts/test` repeats these lines at its end."""
+    for reason, count in left_out.items():
+        terminalreporter.write_line(f"left out: {count} test{'s' * (count > 1)} with PostgreSQL: {reason}")
 
 
 @pytest.hookimpl(trylast=True)

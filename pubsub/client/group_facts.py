@@ -128,7 +128,8 @@ class GroupLetter:
     Attributes:
         id: the message's ID.
         publisher, counter, stamp: as of a `Message`.
-        reason: of the last failure, or of the handler's `Reject`.
+        reason: of the handler's `Reject`; otherwise the server's word, such as `attempts_used_up`, and the last known
+            error of a handler.
         attempts: number of attempts.
         bytes: of the message.
         kind: `dead`; `doubt` if it is in doubt for long, so that the group keeps a copy; `waiting` if it is redriven

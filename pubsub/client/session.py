@@ -28,13 +28,18 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
-from pubsub.client.core.subscription import Subscription
-from pubsub.client.session_parts import SessionParts, boot_id, check_context, check_proxies, find_keys, load_core
+from pubsub.client.session_parts import (
+    SessionParts,
+    boot_id,
+    check_context,
+    check_proxies,
+    find_keys,
+    load_core,
+    open_store,
+)
 from pubsub.client.signs_of_life import may_enter
 from pubsub.client.steps import Steps
-from pubsub.client.storage.disk_errors import row_errors, storage_errors
-from pubsub.client.storage.places import state_path
-from pubsub.client.storage.store import Store
+from pubsub.client.storage.interface import ClientStore
 from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
@@ -108,9 +113,8 @@ class Session(Steps):
             opened.append(self)
         try:
             sink = self._parts.open_sink(settings.record if record is None else record)
-            path = state_path(name, settings.directory)
-            self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._parts.stores)
-            with storage_errors(self.store.path), row_errors(self.store.path):
+            self.store: ClientStore = open_store(name, settings, boot, vfs, self._parts.stores)
+            with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
                 self._record(sink, boot, owned=sink is self._parts.sink)
@@ -317,6 +321,14 @@ class Session(Steps):
         if self._next < before:
             self._messenger.wake()
 
+    @property
+    def may_send(self) -> bool:
+        """True if anything but a new message of a group may be due, or the time of the next turn may have changed."""
+        core, at = self.core, self._next
+        if self.held_since is not None or core.outbox.active or (core.sync_at is not None and core.sync_at < at):
+            return True
+        return self.now >= at
+
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; return `done()`."""
         self.check_may_wait()  # Also for a thread that is about to drive, since no other thread can take that role.
@@ -351,17 +363,6 @@ class Session(Steps):
         """
         if self.store.failed:
             self.sync()
-
-    def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
-        """Make durable that losses were raised; `fsync` forces a commit.
-
-        Raises:
-            StorageError: the commit failed.
-        """
-        if fsync or any(sub.losses.told for sub in subs):
-            self.commit([change for sub in subs for change in sub.losses.forget(sub.topic)], fsync=fsync)
-            for sub in subs:
-                sub.losses.forgot()
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """Accept the committed puts of a transaction. The lock is held."""

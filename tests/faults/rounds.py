@@ -96,11 +96,16 @@ class Rounds:
         rng, members = self._rng, self._members
         kinds = self._draw(2 if rng.random() < TWICE else 1)
         self.done.update(kinds)
-        carry_out([getattr(self, f"_{kind.replace(' ', '_')}")() for kind in kinds])
+        carry_out([self.steps(kind) for kind in kinds])
         members.heal()
         members.look_after()
         self._wait_for_all()
         return " + ".join(kinds)
+
+    def steps(self, kind: str) -> Steps:
+        """The fault of a kind, to be carried out."""
+        found: Steps = getattr(self, f"_{kind.replace(' ', '_')}")()
+        return found
 
     def _draw(self, count: int) -> list[str]:
         kinds = [self._first.pop() for _ in range(min(count, len(self._first)))]

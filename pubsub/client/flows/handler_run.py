@@ -7,23 +7,18 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from threading import get_ident
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-import apsw
-
-from pubsub.client.core.message import Message
 from pubsub.client.errors import ClaimLost
 from pubsub.client.flows.awaiting import HandlerTransaction, Watched
 from pubsub.client.flows.handlers import AsyncHandler, check_result
 from pubsub.client.session import Session
+from pubsub.client.storage.interface import ErrorKind
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, StorageError
 
 HELD_SECONDS: Final = 0.01
 """Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
-
-DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError)
-"""Errors out of a handler that the disk caused, not the handler."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -32,12 +27,18 @@ class Handled(Protocol):
     """A message with a running handler.
 
     Attributes:
-        message: the message.
         settled: True if its attempt needs no more work.
     """
 
-    message: Message
     settled: bool
+
+    @property
+    def given(self) -> Any:
+        """What the handler gets: a message, or several at once."""
+
+    @property
+    def size(self) -> int:
+        """Number of messages that it gets."""
 
 
 A = TypeVar("A", bound=Handled)
@@ -68,22 +69,15 @@ class HandlerRun(ABC, Generic[A]):
     def not_ours(self, attempt: A) -> int:
         """Forget a message that no longer belongs to this client, after the rollback; return 0."""
 
-    async def before_commit(self, attempt: A, transaction: HandlerTransaction) -> None:
-        """Prepare the commit after the handler's return."""
-
     async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit; return the number of messages taken."""
         transaction = self.transaction_of(attempt)
         try:
-            result = self._call(handler, attempt.message, transaction, awaits=awaits)
+            result = self._call(handler, attempt.given, transaction, awaits=awaits)
             check_result(result, awaits=awaits)
             if inspect.isawaitable(result):
                 await Watched(result, transaction, self.send_held)
-            await self.before_commit(attempt, transaction)
             transaction.check_open()
-        except DISK_ERRORS as error:
-            transaction.roll_back(error=error)
-            raise
         except HandlerMisused:
             transaction.roll_back()
             raise
@@ -91,6 +85,9 @@ class HandlerRun(ABC, Generic[A]):
             transaction.roll_back()
             return self.not_ours(attempt)
         except Exception as error:
+            if self.session.store.kind_of(error) is ErrorKind.DISK:  # The disk caused it, not the handler.
+                transaction.roll_back(error=error)
+                raise
             transaction.roll_back()
             # The transaction was misused, and the handler raised another error because of that.
             if transaction.problem:
@@ -105,18 +102,20 @@ class HandlerRun(ABC, Generic[A]):
             transaction.commit(lambda: self.handled(attempt))
         except NotOurs:
             return self.not_ours(attempt)
-        except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
-            return self.failed_with(attempt, error)
-        return 1
+        except Exception as error:
+            if self.session.store.kind_of(error) is not ErrorKind.CONSTRAINT:
+                raise
+            return self.failed_with(attempt, error)  # It is checked at the commit, such as a deferred foreign key.
+        return attempt.size
 
-    def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:
+    def _call(self, handler: AsyncHandler, given: Any, transaction: Transaction, *, awaits: bool) -> object:
         """Call a handler. While a plain handler runs, its thread may put only by its transaction."""
         if awaits:
-            return handler(message, transaction)
+            return handler(given, transaction)
         handlers = self.session.handlers
         try:
             handlers.add(get_ident())
-            return handler(message, transaction)
+            return handler(given, transaction)
         finally:
             handlers.discard(get_ident())
 

@@ -80,7 +80,7 @@ class OwnFile:
         Raises:
             StorageError: nothing was committed.
         """
-        transaction = Transaction(self._store.db, Draft(self._topics))
+        transaction = Transaction(self._store, Draft(self._topics))
         with storage_errors(self.path), self._store.transaction(fsync=True):
             try:
                 yield transaction

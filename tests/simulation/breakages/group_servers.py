@@ -151,7 +151,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("front: records are claimed from anywhere in a part")
 def _(stack: contextlib.ExitStack) -> None:
-    def anywhere(self: Any, key: Any, lane: Any, low: int, high: int) -> None:
+    def anywhere(self: Any, key: Any, lane: Any, low: int, high: int, _room: int) -> None:
         log = self.topic.logs.get(lane[1])
         high = high if log is None else min(high, log.end)
         for first, stop in self.backlog.take(*lane, low, high) if low < high else ():

@@ -6,7 +6,7 @@
     what lost directories had claimed and redriven the dead letters
 3   keyed: the messages of a publisher, or of its key, have their effects in their order, but after a dead letter,
     a release, or a store that was put back
-4   no record that was told as done is begun again (`record`)
+4   no later message is answered with a record that was told as done (`record`)
 5   with claim before, a first attempt without a mark is the first one of all (`worker`)
 6   at the end nothing is claimed, nothing waits, and no dead letter is left
 """
@@ -67,10 +67,8 @@ class Audit:
                     return f"has {group.dead} dead letters"
         if crew.resumed:
             return ""
-        known = {effect.body for effect in self.effects(crew)} | (crew.begun if crew.plan.poison else set())
-        missing = sorted(
-            put.body for put in self.expected(crew) if put.body not in known and not _cut_to_death(crew, put)
-        )
+        known = {effect.body for effect in self.effects(crew)}
+        missing = sorted(put.body for put in self.expected(crew) if put.body not in known)
         return f"misses {missing[:SHOWN_MAX]} of {len(missing)}" if len(missing) > crew.lost_gets else ""
 
     def expected(self, crew: Crew) -> Iterable[Put]:
@@ -140,8 +138,3 @@ class Audit:
             if lane in last and last[lane][0] > put.index:
                 yield f"{name}: {effect.body} came after {last[lane][1]}"
             last[lane] = max(last.get(lane, (0, "")), (put.index, effect.body))
-
-
-def _cut_to_death(crew: Crew, put: Put) -> bool:
-    """Return True if power cuts alone may have made a dead letter, which the operator drops where messages kill."""
-    return crew.plan.poison > 0 and sum(cut > put.invoked for cut in crew.cuts) >= crew.plan.wish.attempts
