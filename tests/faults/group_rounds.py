@@ -438,8 +438,9 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=EACH, help="rounds of one cluster")
     parser.add_argument("--first", type=int, default=1, help="number of the first cluster of this seed")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round after so many")
+    parser.add_argument("--dir", type=Path, help="where everything lives; else among temporary files")
     asked = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="group-rounds-"))
+    home = Path(tempfile.mkdtemp(prefix="group-rounds-", dir=asked.dir))
     print(f"files: {home}; kept where something is not as it was promised", flush=True)
     told, number = Told(time.monotonic() + asked.minutes * 60), asked.first
     signal.signal(signal.SIGTERM, lambda *_: told.end())
