@@ -28,7 +28,6 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
-from pubsub.client.core.subscription import Subscription
 from pubsub.client.session_parts import (
     SessionParts,
     boot_id,
@@ -364,17 +363,6 @@ class Session(Steps):
         """
         if self.store.failed:
             self.sync()
-
-    def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
-        """Make durable that losses were raised; `fsync` forces a commit.
-
-        Raises:
-            StorageError: the commit failed.
-        """
-        if fsync or any(sub.losses.told for sub in subs):
-            self.commit([change for sub in subs for change in sub.losses.forget(sub.topic)], fsync=fsync)
-            for sub in subs:
-                sub.losses.forgot()
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """Accept the committed puts of a transaction. The lock is held."""

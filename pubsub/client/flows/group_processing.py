@@ -63,6 +63,12 @@ class GroupAttempt:
     settled: bool = False
     acted: bool = True
     ahead: Entry | None = None
+    size: int = 1
+
+    @property
+    def given(self) -> Message:
+        """What the handler gets."""
+        return self.message
 
 
 class GroupTransaction(HandlerTransaction):

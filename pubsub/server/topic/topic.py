@@ -17,7 +17,7 @@ The rule is docs/explanation/logs.md, L1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pubsub.base.limits import OFFSET_MAX
@@ -380,17 +380,6 @@ class Topic:
         for log, low in (floor for group in self.groups.values() for floor in group.floors() if floor[0] in lowest):
             lowest[log] = min(low, lowest[log])
         return lowest
-
-    def needed(self) -> Iterator[tuple[str, str, int, float]]:
-        """Yield the ranges that subscribers are still to receive, and members of groups have claimed.
-
-        Each is (key of the subscription, log, low, high).
-        """
-        for name, subscription in self.subscriptions.items():
-            for span in subscription.cursor.backlog:
-                yield name, span.log, span.low, float("inf") if span.high is None else span.high
-        for group in self.groups.values():
-            yield from group.needed()
 
     def trim(self, log: Log, low: int) -> bool:
         """Drop offsets below `low` of a log from the history; return True if that uses up the log."""

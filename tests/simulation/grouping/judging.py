@@ -8,7 +8,10 @@
     a release, or a store that was put back
 4   no later message is answered with a record that was told as done (`record`)
 5   with claim before, a first attempt without a mark is the first one of all (`worker`)
-6   at the end nothing is claimed, nothing waits, and no dead letter is left
+6   at the end nothing is claimed, nothing waits, and no dead letter is left; before that, others get what an absent
+    member was offered, and logs let go of dead letters (`absence`)
+7   a message that kills its process does so no more often than its attempts allow (`worker`)
+8   a request that waits is not answered for nothing (`record`)
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pubsub.protocol.group_bodies import REDELIVER
+from tests.simulation.fate import Fate
+from tests.simulation.grouping.absence import Absence
 from tests.simulation.grouping.plan import is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
 from tests.simulation.history import ACKED, Put
@@ -33,14 +38,19 @@ SHOWN_MAX = 3
 class Audit:
     """The auditor of a run's groups."""
 
-    def __init__(self, crews: Crews, workers: list[Worker], overseers: list[Overseer], servers: list[Server]) -> None:
+    def __init__(
+        self, crews: Crews, workers: list[Worker], overseers: list[Overseer], servers: list[Server], fate: Fate
+    ) -> None:
         self.crews, self.workers, self.overseers, self.servers = crews, workers, overseers, servers
         self.history = crews.history
+        self.absence = Absence(crews.all, workers, servers, fate)
 
     # Open work
 
     def open_end(self) -> str:
         """The unsettled parts, "" if there are none."""
+        if what := self.absence.letters():
+            return what
         for overseer in self.overseers:
             if what := overseer.settled():
                 return what

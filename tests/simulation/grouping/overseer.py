@@ -51,12 +51,12 @@ class Overseer(Task):
         group = facts["groups"][0]
         if group["suspended"] and (self.finishing or self._wants("resume", 0.3)):
             self._act(group, "resume")
-        elif self.finishing and group["dead_letters"]:
+        elif self.finishing and group["dead_letters"] and self.crew.letters_free:
             self.open = "has dead letters"
             self._describe("dead", partial(self._seen_dead, group))
         elif self._chosen("redrive") and group["dead_letters"]:
             self._act(group, "redrive")
-        elif self._chosen("end"):
+        elif self._chosen("end") and not self.crew.unnamed:  # Such a member would make it anew, with default values.
             self._act(group, "end", force=1)
         else:
             self._describe("members", partial(self._seen_members, group))

@@ -49,6 +49,9 @@ class Crew:
         ended: an operator ended it at least once: nothing is promised about messages before it was made anew.
         resumed: a store was put back, and the group resumed.
         number: the highest number of the group that a member was answered with; made: time of the first answer with it.
+        kills: number of processes that each message has killed.
+        letters_free: no log holds a dead letter, so the operator may act on them.
+        untold: number of power cuts and lost directories of members, with each of which an attempt may be forgotten.
         killed_last: number of processes that messages killed after the phase with faults.
         effects: those of lost directories, and of `get`.
         begun: bodies that a handler has begun.
@@ -56,6 +59,7 @@ class Crew:
         lost_gets: number of messages that a `get` of a killed process may have taken.
         cut_gets: a host lost power, so messages of `get` may come again.
         lost_stores: by client, the store IDs of lost directories.
+        unnamed: the members that join without naming values, and have no answer.
     """
 
     plan: Plan
@@ -63,6 +67,9 @@ class Crew:
     number: int = 0
     made: float | None = None
     killed_last: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    untold: int = 0
+    letters_free: bool = False
     released: bool = False
     redriven: bool = False
     ended: int = 0
@@ -73,6 +80,7 @@ class Crew:
     lost_gets: int = 0
     cut_gets: bool = False
     lost_stores: set[tuple[str, str]] = field(default_factory=set)
+    unnamed: set[str] = field(default_factory=set)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -170,6 +178,8 @@ def watched_groups(crews: Crews) -> Iterator[None]:
                 crews.history.violate(
                     f"{member.client} is answered with {line.kind} {line.range[:3]} of {member.topic}, told as done"
                 )
+        if _is_for_nothing(member.sent, lines, *rest):
+            crews.counters["group requests answered for nothing"] += 1
         answered(member, work, lines, *rest)
 
     with (
@@ -178,3 +188,11 @@ def watched_groups(crews: Crews) -> Iterator[None]:
         mock.patch.object(GroupMember, "_compose", seen_compose),
     ):
         yield
+
+
+def _is_for_nothing(sent: Any, lines: Any, records: Any, reason: str, now: float) -> bool:
+    """Return True if a request that should wait longer was answered with neither more nor less than it named."""
+    if reason or records is not None or now >= sent.began + sent.work.wait_ms / 1000 - 0.01:
+        return False
+    named = (*sent.work.say.keep, *sent.work.say.offered)
+    return sum(line.range.high - line.range.low for line in lines) == sum(one.high - one.low for one in named)

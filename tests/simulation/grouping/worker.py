@@ -39,7 +39,7 @@ from tests.simulation.world import Host, World
 BLOCK_SECONDS_MAX = 20.0
 """Longest wait of a blocked thread."""
 
-KILLED_LAST_MAX = 6
+KILLED_LAST_MAX = 8
 """Processes that messages of one group may kill without faults, because each takes seconds to start again."""
 
 FINISHING_SECONDS_MAX = 0.005
@@ -69,6 +69,7 @@ class Worker(ClientNode):
     Attributes:
         kill_at: the place where its process is to be killed; "": nowhere.
         finishing: its handlers fail no more.
+        away: it is not started.
         stores: store IDs that it had.
     """
 
@@ -77,7 +78,7 @@ class Worker(ClientNode):
         self.crews, self.history = crews, crews.history
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
         self.kill_at = ""
-        self.finishing = False
+        self.finishing = self.away = False
         self.directory = 0
         self.blocked = False
         self.on_start = self._started
@@ -87,6 +88,10 @@ class Worker(ClientNode):
         self.tasks = TaskLoop(lambda: True)
 
     # Its process
+
+    def start(self) -> None:
+        if not self.away:
+            super().start()
 
     def begin(self) -> None:
         self._graves.append(self.tasks)  # Nothing of a dead process may run before the end.
@@ -115,6 +120,7 @@ class Worker(ClientNode):
         """Its host is off: a message that `get` returned lately may come again."""
         for membership in self.memberships:
             membership.crew.cut_gets |= membership.plan.gets
+            membership.crew.untold += 1
         super().lose_power()
 
     def bury(self) -> None:
@@ -215,9 +221,13 @@ class Worker(ClientNode):
     def _wish(self, crew: Crew) -> Wish:
         """Of who joins; the maker names all values, also of a group that is made anew, or that a copy does not know."""
         named = crew.made is None or crew.ended or crew.resumed or self.world.random.random() < 0.7
-        return crew.plan.wish if named else Wish()
+        if named:
+            return crew.plan.wish
+        crew.unnamed.add(self.name)
+        return Wish()
 
     def _confirmed(self, membership: Membership, result: Any, error: Exception | None) -> None:
+        membership.crew.unnamed.discard(self.name)
         if error is None:
             membership.joined = True
             crew = membership.crew
@@ -310,10 +320,7 @@ class Worker(ClientNode):
         self.crews.counters["group messages with a doubt"] += message.doubtful
         self._maybe_killed(IN_HANDLER)
         if is_poison(plan, body) and crew.killed_last < KILLED_LAST_MAX:
-            crew.poisoned.add(message.id)
-            crew.killed_last += self.finishing
-            self.crews.counters["group handlers killed by a message"] += 1
-            self._killed(IN_HANDLER)
+            self._killed_by(message, crew)
         if random.random() < 0.4:
             pause = random.choice((0.005, 0.05, 0.05, 1.0)) * random.random()
             await self._sleep(min(pause, FINISHING_SECONDS_MAX) if self.finishing else pause)
@@ -338,6 +345,18 @@ class Worker(ClientNode):
                 number,
             ),
         )
+
+    def _killed_by(self, message: Message, crew: Crew) -> None:
+        """A message kills the process; each attempt is told, so that it becomes a dead letter (GR17, GR23)."""
+        body = message.body.decode()
+        crew.poisoned.add(message.id)
+        crew.killed_last += self.finishing
+        crew.kills[body] += 1
+        self.crews.counters["group handlers killed by a message"] += 1
+        most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
+        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed):
+            self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
+        self._killed(IN_HANDLER)
 
     # Errors
 
@@ -371,6 +390,7 @@ class Worker(ClientNode):
         self.collect(lost=True)
         for membership in self.memberships:
             membership.crew.lost_stores.add((self.name, self.store_id))
+            membership.crew.untold += 1
             membership.joined = False
         self.directory += 1
         self.host.disk.restore({})
