@@ -188,6 +188,7 @@ def test_a_topic_that_moves_away_and_back_keeps_claims_and_forgets_offers(pair: 
         assert pair[giver].answered(waits).outcome in {Outcome.MOVED, Outcome.SUCCESS}
         assert TOPIC not in pair[giver].core.state.topics
         one = moved(one, pair[receiver])
+        pair[receiver].restart()  # All that has travelled is in the store.
         assert pair[receiver].ask(late).reason == "a_later_message_came"
         two = another(one, "w2")
         assert two.work(9).bodies == ([] if mode == "keyed" else [b"3", b"4", b"5", b"6"])
