@@ -234,13 +234,14 @@ def release(
         one = group_requests.find_member(seen, topic, name, member, store)
         if one.heard and not force:
             raise group_requests.heard(name, one)
-        forgets = " The group forgets the member." if lost_disk else ""
-        confirm(
+        forgets = f" The group forgets the member {member}." if lost_disk else ""
+        claims = (
             f"{counted(one.claimed, 'message')} that {member} has claimed {verb(one.claimed, 'goes', 'go')} to other"
             f" members of group {name} of {topic}, marked as doubtful: an effect may have happened, and then happens"
-            f" twice.{forgets}",
-            yes,
+            " twice."
         )
+        if one.claimed or lost_disk:
+            confirm((claims if one.claimed else f"{member} has claimed nothing.") + forgets, yes)
         done = group_requests.release(proxies, SENDER, topic, found, one, lost_disk=lost_disk, force=force)
     facts = {"topic": topic, "group": name, "member": member, "store": one.store, "released": done}
     console.report(as_json, facts, f"released {counted(done, 'message')} of {member} to group {name} of {topic}")

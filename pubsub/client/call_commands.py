@@ -86,6 +86,9 @@ HandlerTimeout = Annotated[
     ),
 ]
 
+_ENDED: Final = frozenset({-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM})
+"""Exit codes of a command that a signal to stop has ended."""
+
 SAID_BYTES: Final = 300
 """Bytes of a failed command's stderr in its error reply."""
 
@@ -304,6 +307,8 @@ def _handler(
             except BaseException:
                 end(child, group=seconds is not None)
                 raise
+        if child.returncode in _ENDED and stopping.wait(LOOK_SECONDS):
+            raise Stopped  # A terminal sends Ctrl-C to the command as well, and it may end first.
         if child.returncode:
             said = errors[-SAID_BYTES:].decode("utf-8", "replace").strip()
             raise CommandFailed(f"{words[0]} ended with {child.returncode}" + (f": {said}" if said else ""))

@@ -55,6 +55,8 @@ def test_groups_are_listed_and_shown(command: Command, operator: Client, topic: 
         "attempts": 3, "waiting": 1,
     }  # fmt: skip
     assert "keyed, 16" in done(command("group", "list"))
+    (listed,) = [one for one in json.loads(done(command("topic", "list", "--json"))) if one["topic"] == topic]
+    assert (listed["subscribers"], listed["groups"]) == (0, 1)
     shown = done(command("group", "show", topic, "billing"))
     assert f"billing of {topic}: keyed in 16 parts, on_lost=redeliver, lost_seconds=30, 3 attempts (number " in shown
     assert "messages: 1 waiting, 0 offered, 0 claimed, 0 delayed\ndead letters: 0, 0 B\n" in shown

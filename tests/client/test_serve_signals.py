@@ -76,11 +76,12 @@ def test_a_signal_ends_the_commands_that_run_side_by_side_and_no_attempt_counts(
         make(name, "hello", place, call)
     script = ["sh", "-c", f"echo $$ > {tmp_path}/$PUBSUB_CALL.new && mv {tmp_path}/$PUBSUB_CALL.new"
               f" {tmp_path}/$PUBSUB_CALL.begun; exec sleep 600"]  # fmt: skip
-    process = subprocess.Popen([*PUBSUB, "w", "serve", name, *together, *place, "--", *script], stderr=subprocess.PIPE)
+    words = [*PUBSUB, "w", "serve", name, *together, *place, "--", *script]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True)
     begun = [tmp_path / f"{call}.begun" for call in ("c1", "c2")]
     try:
         eventually(lambda: all(path.exists() for path in begun), PATIENCE_SECONDS)
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)  # As a terminal does: the commands get it, too, and may end first.
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()

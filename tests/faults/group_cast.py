@@ -32,7 +32,7 @@ KEYS: Final = 7
 PARTS: Final = 8
 LIVENESS_SECONDS: Final = 1.5
 LOST_SECONDS: Final = 2.0
-HEARTBEAT_SECONDS: Final = 0.3
+HEARTBEAT_SECONDS: Final = 0.4
 ATTEMPTS: Final = 1000
 """Of a group: no message becomes a dead letter by its failures."""
 
@@ -42,7 +42,7 @@ PACES: Final = (0.0, 0.0, 0.002, 0.03, 0.15)
 STEPS_MAX: Final = (20, 60, 200)
 """One of these is the highest number of the step at which a process dies."""
 
-SIDES: Final = {"strict": ("s1", "s2", "s3", "s4"), "open": ("o1", "o2", "o3", "o4")}
+SIDES: Final = {"strict": ("w1", "w2", "w3"), "open": ("o1", "o2", "o3")}
 """The last of each begins later."""
 
 CLAIMS: Final = ("auto", "before", "mixed")
@@ -180,8 +180,8 @@ class Cast:
             "directory": str(self.directory / "clients"),
             "proxies": self.members.routing,
             "begun": str(self.directory / "begun" / f"{name}.log"),
-            "concurrency": (1, 4)[at % 2],
-            "asynchronous": at >= 2,
+            "concurrency": self._rng.choice((1, 4)),
+            "asynchronous": self._rng.random() < 0.4,
             "groups": [
                 {
                     "topic": group.topic,

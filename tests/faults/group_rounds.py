@@ -3,7 +3,7 @@
     member killed      SIGKILL, and a start at once or later; the new process may die at a step of its own
     member stopped     SIGSTOP for longer than the liveness of members or not, and SIGCONT
     member closed      it closes its client, and starts again
-    scaled             the fourth member of a side comes, or goes
+    scaled             the third member of a side comes, or goes
     power cut          all members of a side are killed, and start in another boot of their host
     directory lost     an open group's member is killed, and starts with an empty directory; its claims are given up
     released           an operator gives up the claims of a member that is stopped or killed, which then goes on
@@ -15,9 +15,9 @@
     links cut                          between the members of a pair, or of one to proxies
 
 A round puts messages, of which some fail or kill their process, and has one to three faults at a time. Then all heals,
-and within two minutes nothing of any group may be left. A cluster lives for some rounds. In the end every member closes
-its client, and an auditor that shares no code with the product judges their databases (`group_audit.py`); both members
-of the server with a standby must have the same.
+and soon nothing of any group may be left. A cluster lives for some rounds. In the end every member closes its client,
+and an auditor that shares no code with the product judges their databases (`group_audit.py`); both members of the
+server with a standby must have the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from random import Random
 from typing import Final
 
 from tests.faults.alike import compare
-from tests.faults.cluster import Process, until
+from tests.faults.cluster import Process
 from tests.faults.forkserver import forking
 from tests.faults.group_audit import Audit, audit
 from tests.faults.group_cast import LIVENESS_SECONDS, SIDES, Cast, Hand
@@ -71,8 +71,11 @@ MESSAGES: Final = 15
 POISON: Final = 0.04
 """How likely a message fails at first."""
 
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 300.0
 """Within which nothing is left of a group after a round."""
+
+LOOK_SECONDS: Final = 0.1
+"""Between two looks whether something is left."""
 
 EACH: Final = 25
 """Rounds of one cluster."""
@@ -105,12 +108,19 @@ class Rounds:
         carry_out([getattr(self, f"_{kind.replace(' ', '_')}")() for kind in drawn] + [self._put_meanwhile()])
         self._members.heal()
         began = time.monotonic()
-        try:
-            until(lambda: cast.settled() or bool(cast.objections), "all is done", PATIENCE_SECONDS)
-        except AssertionError as error:
-            cast.objections.append(f"stuck after {' + '.join(drawn)}: {error}: {cast.facts()}")
+        if not self._settles():
+            cast.objections.append(f"stuck after {' + '.join(drawn)}: {cast.facts()}")
         self.waits.append(time.monotonic() - began)
         return " + ".join(drawn)
+
+    def _settles(self) -> bool:
+        """Wait until nothing is left, or something is objected to; whether that came to be in time."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            if self._cast.settled() or self._cast.objections:
+                return True
+            time.sleep(LOOK_SECONDS)
+        return False
 
     def _put_meanwhile(self) -> Steps:
         for _ in range(3):
@@ -344,15 +354,29 @@ class Rounds:
 
 
 class Told:
-    """What is told of all clusters."""
+    """What is told of all clusters.
 
-    def __init__(self) -> None:
+    Args:
+        deadline: no round begins after it (monotonic seconds).
+    """
+
+    def __init__(self, deadline: float = float("inf")) -> None:
+        self._deadline = deadline
         self.rounds, self.objections = 0, list[str]()
         self.faults: Counter[str] = Counter()
         self.deaths: Counter[str] = Counter()
         self.figures: Counter[str] = Counter()
         self.takeovers = 0
         self.waits: list[float] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether no further round begins."""
+        return time.monotonic() >= self._deadline
+
+    def end(self) -> None:
+        """Begin no further round."""
+        self._deadline = 0.0
 
     def add(self, rounds: Rounds, cast: Cast, found: Audit) -> None:
         """The end of a cluster."""
@@ -397,7 +421,7 @@ def run_cluster(
             what = rounds.round(kinds[number] if kinds is not None else None)
             told.rounds += 1
             say(f"round {told.rounds:5}  seed {seed}.{number + 1}  {what:<40} all done after {rounds.waits[-1]:5.2f} s")
-            if cast.objections:
+            if cast.objections or told.over:
                 break
         told.objections += rounds.finish()
         for client in cast.members.cluster.clients:
@@ -413,14 +437,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=EACH, help="rounds of one cluster")
     parser.add_argument("--first", type=int, default=1, help="number of the first cluster of this seed")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no cluster after so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no round after so many")
+    parser.add_argument("--dir", type=Path, help="where everything lives; else among temporary files")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Nothing that was started or mounted stays behind.
-    home = Path(tempfile.mkdtemp(prefix="group-rounds-"))
+    home = Path(tempfile.mkdtemp(prefix="group-rounds-", dir=asked.dir))
     print(f"files: {home}; kept where something is not as it was promised", flush=True)
-    began, told, number = time.monotonic(), Told(), asked.first
+    told, number = Told(time.monotonic() + asked.minutes * 60), asked.first
+    signal.signal(signal.SIGTERM, lambda *_: told.end())
+    began = time.monotonic()
     with forking():
-        while told.rounds < asked.rounds and not told.objections and time.monotonic() - began < asked.minutes * 60:
+        while told.rounds < asked.rounds and not told.objections and not told.over:
             directory = home / f"{asked.seed}-{number}"
             directory.mkdir()
             count = min(asked.each, asked.rounds - told.rounds)

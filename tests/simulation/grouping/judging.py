@@ -8,7 +8,10 @@
     a release, or a store that was put back
 4   no later message is answered with a record that was told as done (`record`)
 5   with claim before, a first attempt without a mark is the first one of all (`worker`)
-6   at the end nothing is claimed, nothing waits, and no dead letter is left
+6   at the end nothing is claimed, nothing waits, and no dead letter is left; before that, others get what an absent
+    member was offered, and logs let go of dead letters (`absence`)
+7   a message that kills its process does so no more often than its attempts allow (`worker`)
+8   a request that waits is not answered for nothing (`record`)
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pubsub.protocol.group_bodies import REDELIVER
+from tests.simulation.fate import Fate
+from tests.simulation.grouping.absence import Absence
 from tests.simulation.grouping.plan import is_poison
-from tests.simulation.grouping.record import Crew, Crews, Effect
+from tests.simulation.grouping.record import FOR_NOTHING, Crew, Crews, Effect
 from tests.simulation.history import ACKED, Put
 
 if TYPE_CHECKING:
@@ -28,19 +33,27 @@ if TYPE_CHECKING:
     from tests.simulation.members import Server
 
 SHOWN_MAX = 3
+FOR_NOTHING_LEAST = 20
+"""Answers for nothing that a run may have besides one for each fourth put."""
 
 
 class Audit:
     """The auditor of a run's groups."""
 
-    def __init__(self, crews: Crews, workers: list[Worker], overseers: list[Overseer], servers: list[Server]) -> None:
+    def __init__(
+        self, crews: Crews, workers: list[Worker], overseers: list[Overseer], servers: list[Server], fate: Fate
+    ) -> None:
         self.crews, self.workers, self.overseers, self.servers = crews, workers, overseers, servers
         self.history = crews.history
+        self.exacting = fate.exacting
+        self.absence = Absence(crews.all, workers, servers, fate)
 
     # Open work
 
     def open_end(self) -> str:
         """The unsettled parts, "" if there are none."""
+        if what := self.absence.letters():
+            return what
         for overseer in self.overseers:
             if what := overseer.settled():
                 return what
@@ -98,7 +111,15 @@ class Audit:
                 self.history.violate(line)
         for crew in self.crews.all:
             self._judge(crew)
+        self._judge_answers()
         self.history.counters.update(self.crews.counters)
+
+    def _judge_answers(self) -> None:
+        """Object if puts end the waits of members that get nothing; a loop that is undone, or a merge, may do so."""
+        puts = sum(put.topic == crew.plan.topic for put in self.history.puts.values() for crew in self.crews.all)
+        number = self.crews.counters[FOR_NOTHING]
+        if self.exacting and number > FOR_NOTHING_LEAST + puts / 4:
+            self.history.violate(f"{number} requests of members were answered for nothing, with {puts} puts")
 
     def _judge(self, crew: Crew) -> None:
         effects: dict[str, list[Effect]] = defaultdict(list)

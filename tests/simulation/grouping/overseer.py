@@ -51,7 +51,7 @@ class Overseer(Task):
         group = facts["groups"][0]
         if group["suspended"] and (self.finishing or self._wants("resume", 0.3)):
             self._act(group, "resume")
-        elif self.finishing and group["dead_letters"]:
+        elif self.finishing and group["dead_letters"] and self.crew.letters_free:
             self.open = "has dead letters"
             self._describe("dead", partial(self._seen_dead, group))
         elif self._chosen("redrive") and group["dead_letters"]:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tests.simulation.history import History
 
 
+FOR_NOTHING = "group requests answered for nothing"
+"""A counter."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """A row of a member's table, or a message that `get` returned.
@@ -49,6 +53,9 @@ class Crew:
         ended: an operator ended it at least once: nothing is promised about messages before it was made anew.
         resumed: a store was put back, and the group resumed.
         number: the highest number of the group that a member was answered with; made: time of the first answer with it.
+        kills: number of processes that each message has killed.
+        letters_free: no log holds a dead letter, so the operator may act on them.
+        untold: number of power cuts and lost directories of members, with each of which an attempt may be forgotten.
         killed_last: number of processes that messages killed after the phase with faults.
         effects: those of lost directories, and of `get`.
         begun: bodies that a handler has begun.
@@ -64,6 +71,9 @@ class Crew:
     number: int = 0
     made: float | None = None
     killed_last: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    untold: int = 0
+    letters_free: bool = False
     released: bool = False
     redriven: bool = False
     ended: int = 0
@@ -172,6 +182,8 @@ def watched_groups(crews: Crews) -> Iterator[None]:
                 crews.history.violate(
                     f"{member.client} is answered with {line.kind} {line.range[:3]} of {member.topic}, told as done"
                 )
+        if _is_for_nothing(member.sent, lines, *rest):
+            crews.counters[FOR_NOTHING] += 1
         answered(member, work, lines, *rest)
 
     with (
@@ -180,3 +192,11 @@ def watched_groups(crews: Crews) -> Iterator[None]:
         mock.patch.object(GroupMember, "_compose", seen_compose),
     ):
         yield
+
+
+def _is_for_nothing(sent: Any, lines: Any, records: Any, reason: str, now: float) -> bool:
+    """Return True if a request that should wait longer was answered with neither more nor less than it named."""
+    if reason or records is not None or now >= sent.began + sent.work.wait_ms / 1000 - 0.01:
+        return False
+    named = (*sent.work.say.keep, *sent.work.say.offered)
+    return sum(line.range.high - line.range.low for line in lines) == sum(one.high - one.low for one in named)

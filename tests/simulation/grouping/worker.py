@@ -29,6 +29,7 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
+from pubsub.protocol.group_bodies import REDELIVER
 from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME, Killed
 from tests.simulation.grouping.plan import Plan, is_poison
@@ -39,8 +40,11 @@ from tests.simulation.world import Host, World
 BLOCK_SECONDS_MAX = 20.0
 """Longest wait of a blocked thread."""
 
-KILLED_LAST_MAX = 6
+KILLED_LAST_MAX = 8
 """Processes that messages of one group may kill without faults, because each takes seconds to start again."""
+
+TOLD_SECONDS_MAX = 0.02
+"""Longest time from a request that tells something as done to a power cut, less than to the next fsync."""
 
 FINISHING_SECONDS_MAX = 0.005
 """Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
@@ -68,7 +72,9 @@ class Worker(ClientNode):
 
     Attributes:
         kill_at: the place where its process is to be killed; "": nowhere.
+        when_told: called with it, soon after it has told something as done; None: nothing is.
         finishing: its handlers fail no more.
+        away: it is not started.
         stores: store IDs that it had.
     """
 
@@ -77,7 +83,8 @@ class Worker(ClientNode):
         self.crews, self.history = crews, crews.history
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
         self.kill_at = ""
-        self.finishing = False
+        self.when_told: Callable[[Worker], None] | None = None
+        self.finishing = self.away = False
         self.directory = 0
         self.blocked = False
         self.on_start = self._started
@@ -87,6 +94,10 @@ class Worker(ClientNode):
         self.tasks = TaskLoop(lambda: True)
 
     # Its process
+
+    def start(self) -> None:
+        if not self.away:
+            super().start()
 
     def begin(self) -> None:
         self._graves.append(self.tasks)  # Nothing of a dead process may run before the end.
@@ -115,6 +126,7 @@ class Worker(ClientNode):
         """Its host is off: a message that `get` returned lately may come again."""
         for membership in self.memberships:
             membership.crew.cut_gets |= membership.plan.gets
+            membership.crew.untold += 1
         super().lose_power()
 
     def bury(self) -> None:
@@ -137,6 +149,11 @@ class Worker(ClientNode):
     def turn(self) -> None:
         super().turn()
         self._run_tasks()
+        if self.when_told is not None and self.alive and not self.is_unwinding:
+            sent = [member.sent for member in self.session.core.members.values()]
+            if any(one is not None and one.work.say.done for one in sent):
+                self.world.after(TOLD_SECONDS_MAX * self.world.random.random(), self.when_told, self)
+                self.when_told = None
 
     def _run_tasks(self) -> None:
         while True:
@@ -314,10 +331,7 @@ class Worker(ClientNode):
         self.crews.counters["group messages with a doubt"] += message.doubtful
         self._maybe_killed(IN_HANDLER)
         if is_poison(plan, body) and crew.killed_last < KILLED_LAST_MAX:
-            crew.poisoned.add(message.id)
-            crew.killed_last += self.finishing
-            self.crews.counters["group handlers killed by a message"] += 1
-            self._killed(IN_HANDLER)
+            self._killed_by(message, crew)
         if random.random() < 0.4:
             pause = random.choice((0.005, 0.05, 0.05, 1.0)) * random.random()
             await self._sleep(min(pause, FINISHING_SECONDS_MAX) if self.finishing else pause)
@@ -342,6 +356,19 @@ class Worker(ClientNode):
                 number,
             ),
         )
+
+    def _killed_by(self, message: Message, crew: Crew) -> None:
+        """A message kills the process; each attempt is told, so that it becomes a dead letter (GR17, GR23)."""
+        body = message.body.decode()
+        crew.poisoned.add(message.id)
+        crew.killed_last += self.finishing
+        crew.kills[body] += 1
+        self.crews.counters["group handlers killed by a message"] += 1
+        most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
+        given_up = crew.released or crew.plan.wish.on_lost == REDELIVER  # Then some are told while another one has it.
+        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed or given_up):
+            self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
+        self._killed(IN_HANDLER)
 
     # Errors
 
@@ -375,6 +402,7 @@ class Worker(ClientNode):
         self.collect(lost=True)
         for membership in self.memberships:
             membership.crew.lost_stores.add((self.name, self.store_id))
+            membership.crew.untold += 1
             membership.joined = False
         self.directory += 1
         self.host.disk.restore({})
