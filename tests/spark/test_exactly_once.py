@@ -197,6 +197,7 @@ def test_topics_that_move_between_stage_and_publish_leave_every_row_once(bench: 
     bench.check()
 
 
+@pytest.mark.nightly
 def test_a_topic_that_moves_between_publish_and_replay_knows_the_batch(bench: Bench, session: Any) -> None:
     bench.run(servers=2).killed(step="published", batch=1)
     for topic in ("a", "a.copy"):

@@ -56,6 +56,7 @@ def test_a_primary_that_dies_for_good_leaves_every_row_once(pair: PairBench, ses
     assert pair.members.takeovers() == 1
 
 
+@pytest.mark.nightly
 def test_a_driver_and_then_the_primary_die_and_the_batch_is_known_to_the_standby(pair: PairBench, session: Any) -> None:
     pair.killed(step="between", batch=1)
     pair.fail_over()
