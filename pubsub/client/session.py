@@ -199,6 +199,12 @@ class Session(Steps):
         if self.unusable:
             self._messenger.announce()
 
+    def leave(self, error: BaseException | None = None) -> None:
+        """End a step. If the store has lost the state that memory has, the client opens itself again."""
+        if self.store.lost:
+            self.unusable = True
+        super().leave(error)
+
     # The turn
 
     def deadline(self) -> float | None:
@@ -309,6 +315,8 @@ class Session(Steps):
 
     def send(self) -> None:
         """Send all messages that may be sent, and note the time of the next turn. The lock is held."""
+        if self.store.lost:
+            return
         core, now = self.core, self.now
         if core.refusing.retry_due:  # First, since the messages below need a connection.
             core.refusing.retry_due = False
@@ -376,7 +384,7 @@ class Session(Steps):
             self.recorder.begun(draft.rows)
         for row in draft.rows:
             self.core.finish(row.topic, now + self.settings.timeout_seconds)
-        if fsync or self.settings.power_safe:
+        if fsync or self.store.power_safe:
             self._synced()
         elif draft.rows and self._held_since is None:
             self._held_since = now

@@ -82,6 +82,8 @@ class Store(FileReading):
             StoreFull.
     """
 
+    lost = False
+
     def __init__(
         self,
         path: Path,
@@ -93,14 +95,14 @@ class Store(FileReading):
     ) -> None:
         self.path = str(path)
         self.failed = self.has_room = self.rolled_back = False
-        self._power_safe = power_safe
+        self.power_safe = power_safe
         self._boot = boot
         self.commits = self._wal_pages = 0
         self._checkpoints = True
         self._look_at = 0
         self._spent = False
         """True if the reserve is used up: a put that would make the database grow is refused."""
-        self.folder = path.parent if vfs is None else None
+        self.folder: Path | None = path.parent if vfs is None else None
         self._space = Space(path, CHECKPOINT_PAGES * PAGE_BYTES) if vfs is None else None
         try:
             if self.folder is not None:
@@ -343,7 +345,7 @@ class Store(FileReading):
 
     def begin(self, *, fsync: bool) -> None:
         """Begin a transaction, with an fsync at its commit or without."""
-        self._synchronous(2 if fsync or self._power_safe else 1)
+        self._synchronous(2 if fsync or self.power_safe else 1)
         self.db.execute("begin immediate")
 
     def rollback(self) -> None:
@@ -365,7 +367,7 @@ class Store(FileReading):
             StorageError: nothing of it happened.
         """
         changes = tuple(changes)
-        fsync = fsync or self._power_safe or not c.FSYNC.isdisjoint(map(type, changes))
+        fsync = fsync or self.power_safe or not c.FSYNC.isdisjoint(map(type, changes))
         # The same as `transaction`, without its `with` block, which would double the cost of a small put.
         try:
             self._commit(changes, fsync)
