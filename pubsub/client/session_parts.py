@@ -20,6 +20,7 @@ from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.waiting import Retry, Waiting, seconds_left
 from pubsub.client.storage.interface import ClientStore
 from pubsub.client.storage.places import key_path, state_path
+from pubsub.client.storage.postgres import require_psycopg
 from pubsub.client.storage.store import Store
 from pubsub.config.databases import DatabaseUrl
 from pubsub.config.settings import ClientSettings
@@ -153,12 +154,9 @@ def open_database(name: str, url: DatabaseUrl, seconds: float, opened: list[Clie
         ConfigurationError: psycopg is not installed, or the database cannot be used.
         StorageError: the database cannot be used.
     """
-    try:
-        from pubsub.client.storage.postgres.store import PostgresStore  # noqa: PLC0415 - most clients have a file.
-    except ImportError as error:
-        raise ConfigurationError(
-            f"a client's state in PostgreSQL needs psycopg ({error}); run: pip install 'pirate-pubsub[postgres]'"
-        ) from None
+    require_psycopg()
+    from pubsub.client.storage.postgres.store import PostgresStore  # noqa: PLC0415 - most clients have a file.
+
     return PostgresStore(name, url, seconds=seconds, opened=opened)
 
 
