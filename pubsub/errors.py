@@ -274,8 +274,8 @@ class SettingRefused(ConfigurationError):
     """
 
     def __init__(self, role: str, setting: str, value: object, allowed: str, origin: str = "") -> None:
-        if _SECRET_KEY.search(repr(value)):
-            value = "(a secret key)"
+        if setting == "database" or _SECRET_KEY.search(repr(value)):
+            value = "(a URL)" if setting == "database" else "(a secret key)"
         self.role, self.setting, self.value, self.allowed, self.origin = role, setting, value, allowed, origin
         super().__init__(role, setting, value, allowed, origin)
 

@@ -114,6 +114,7 @@ class Session(Steps):
         try:
             sink = self._parts.open_sink(settings.record if record is None else record)
             self.store: ClientStore = open_store(name, settings, boot, vfs, self._parts.stores)
+            self.store.on_lost = self.was_interrupted
             with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
@@ -372,7 +373,7 @@ class Session(Steps):
             self.recorder.begun(draft.rows)
         for row in draft.rows:
             self.core.finish(row.topic, now + self.settings.timeout_seconds)
-        if fsync or self.settings.power_safe:
+        if fsync or self.store.power_safe:
             self._synced()
         elif draft.rows and self._held_since is None:
             self._held_since = now

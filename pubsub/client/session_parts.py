@@ -20,7 +20,9 @@ from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.waiting import Retry, Waiting, seconds_left
 from pubsub.client.storage.interface import ClientStore
 from pubsub.client.storage.places import key_path, state_path
+from pubsub.client.storage.postgres import require_psycopg
 from pubsub.client.storage.store import Store
+from pubsub.config.databases import DatabaseUrl
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, ConfigurationError
 from pubsub.messenger.sockets import other_context
@@ -139,8 +141,23 @@ def open_store(
     Raises:
         StorageError: it cannot be used.
     """
+    if settings.database is not None:
+        return open_database(name, DatabaseUrl(settings.database), settings.timeout_seconds, opened)
     path = state_path(name, settings.directory)
     return Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=opened)
+
+
+def open_database(name: str, url: DatabaseUrl, seconds: float, opened: list[ClientStore]) -> ClientStore:
+    """Open the state of a client in a PostgreSQL database; arguments as for `PostgresStore`.
+
+    Raises:
+        ConfigurationError: psycopg is not installed, or the database cannot be used.
+        StorageError: the database cannot be used.
+    """
+    require_psycopg()
+    from pubsub.client.storage.postgres.store import PostgresStore  # noqa: PLC0415 - most clients have a file.
+
+    return PostgresStore(name, url, seconds=seconds, opened=opened)
 
 
 def load_core(

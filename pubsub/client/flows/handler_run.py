@@ -1,4 +1,7 @@
-"""Run a handler once, and end its transaction: it commits, or nothing of it happened."""
+"""Run a handler once, and end its transaction: it commits, or nothing of it happened.
+
+The rule for conflicts and lost connections is docs/explanation/databases.md, DB8.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ from pubsub.errors import CallerError, HandlerMisused, StorageError
 
 HELD_SECONDS: Final = 0.01
 """Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
+
+CONFLICTS_MAX: Final = 10
+"""Runs of a handler that conflicts of its transaction may end, before the next one counts as a failed attempt."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -70,7 +76,19 @@ class HandlerRun(ABC, Generic[A]):
         """Forget a message that no longer belongs to this client, after the rollback; return 0."""
 
     async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
-        """Run the handler and commit; return the number of messages taken."""
+        """Run the handler and commit; return the number of messages taken.
+
+        After a deadlock or a failed serialization it runs again at once, for the same attempt: no handler is at fault.
+        """
+        for _ in range(CONFLICTS_MAX):
+            taken = await self._run(attempt, handler, awaits=awaits, again=True)
+            if taken is not None:
+                return taken
+        return await self._run(attempt, handler, awaits=awaits, again=False) or 0
+
+    async def _run(self, attempt: A, handler: AsyncHandler, *, awaits: bool, again: bool) -> int | None:
+        """Run the handler and commit; None after a conflict, if it may run `again`."""
+        store = self.session.store
         transaction = self.transaction_of(attempt)
         try:
             result = self._call(handler, attempt.given, transaction, awaits=awaits)
@@ -85,10 +103,13 @@ class HandlerRun(ABC, Generic[A]):
             transaction.roll_back()
             return self.not_ours(attempt)
         except Exception as error:
-            if self.session.store.kind_of(error) is ErrorKind.DISK:  # The disk caused it, not the handler.
+            kind = store.kind_of(error)
+            if kind is ErrorKind.DISK:  # The disk caused it, not the handler.
                 transaction.roll_back(error=error)
                 raise
             transaction.roll_back()
+            if kind is ErrorKind.CONFLICT and again and not transaction.problem:
+                return None
             # The transaction was misused, and the handler raised another error because of that.
             if transaction.problem:
                 raise HandlerMisused(transaction.problem) from error
@@ -103,7 +124,10 @@ class HandlerRun(ABC, Generic[A]):
         except NotOurs:
             return self.not_ours(attempt)
         except Exception as error:
-            if self.session.store.kind_of(error) is not ErrorKind.CONSTRAINT:
+            kind = store.kind_of(error)
+            if kind is ErrorKind.CONFLICT and again:
+                return None
+            if kind not in (ErrorKind.CONSTRAINT, ErrorKind.CONFLICT):
                 raise
             return self.failed_with(attempt, error)  # It is checked at the commit, such as a deferred foreign key.
         return attempt.size

@@ -15,7 +15,7 @@ The common subset of SQL:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, auto
 from pathlib import Path
@@ -42,6 +42,8 @@ class ErrorKind(Enum):
     """The disk failed or is full, the file is damaged, or the database cannot be reached. No statement is at fault."""
     CONSTRAINT = auto()
     """The application's rows break a constraint."""
+    CONFLICT = auto()
+    """Another transaction was in the way: a deadlock, or a failed serialization. The same work may succeed again."""
     STATEMENT = auto()
     """Any other error of a statement."""
 
@@ -83,12 +85,23 @@ class ClientStore(Database, Protocol):
     Attributes:
         failed: True if the store refused the last commit; later work needs a successful `sync` first.
         rolled_back: True if the last failed `end` has certainly committed nothing.
-        folder: the directory of the state file, in which other processes leave requests; None: there is none.
     """
 
     failed: bool
     rolled_back: bool
-    folder: Path | None
+
+    on_lost: Callable[[], None]
+    """The session sets it. It is called when memory may differ from the state: a commit is in doubt, or the state went
+    back. The session sends nothing more then, and its next call loads the state again.
+    """
+
+    @property
+    def power_safe(self) -> bool:
+        """Return True if every commit survives a power cut."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the directory of the state file, in which other processes leave requests; None: there is none."""
 
     # Its life
 
@@ -148,7 +161,7 @@ class ClientStore(Database, Protocol):
         """Roll back after a failure, and raise an error of the database: as one of ours if it is no statement's."""
 
     def rollback(self) -> None:
-        """Roll back the open transaction, if there is one."""
+        """Roll back the open transaction, if there is one. After that, a read shows the last durable state."""
 
     def sync(self) -> None:
         """Make all commits so far durable.
