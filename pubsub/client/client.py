@@ -51,8 +51,7 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
             file, a Parquet directory if its name ends in `.parquet`, or a `RecordSink`, which the client does not
             close. A failed record write delays no message: see `record_problem`.
         context: ZeroMQ context to share, which `inproc://` addresses need.
-        clock: source of the time.
-        random: source of the first numbers; None: the operating system's randomness.
+        clock, random: sources of the time and of the first numbers; None: the operating system's.
         boot: ID of the present start of the operating system; None: the system's own.
         keys: the client's and the proxies' keys in memory, in place of files.
 
