@@ -35,16 +35,16 @@ class Operator:
         facts = self._cluster.key_settings()
         named += [word for key in facts.get("proxy_keys", ()) for word in ("--proxy-key", key)]
         named += ["--key", facts["key_file"]] if facts else []
-        code = main([*words, *named, *(PATIENT if "--json" not in words else ())])
+        return self._shown(main([*words, *named, *(PATIENT if "--json" not in words else ())]))
+
+    def _shown(self, code: int) -> tuple[int, Any, str]:
         shown = self._capsys.readouterr()
         return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
 
     def offline(self, *words: str) -> tuple[int, Any, str]:
         """The same without a cluster."""
         self._capsys.readouterr()
-        code = main([*words, "--json"])
-        shown = self._capsys.readouterr()
-        return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
+        return self._shown(main([*words, "--json"]))
 
     def done(self, *words: str) -> Any:
         code, facts, err = self(*words)
