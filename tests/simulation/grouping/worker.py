@@ -29,7 +29,6 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
-from pubsub.protocol.group_bodies import REDELIVER
 from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME, Killed
 from tests.simulation.grouping.plan import Plan, is_poison
@@ -365,8 +364,7 @@ class Worker(ClientNode):
         crew.kills[body] += 1
         self.crews.counters["group handlers killed by a message"] += 1
         most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
-        given_up = crew.released or crew.plan.wish.on_lost == REDELIVER  # Then some are told while another one has it.
-        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed or given_up):
+        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed):
             self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
         self._killed(IN_HANDLER)
 
