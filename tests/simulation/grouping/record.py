@@ -13,7 +13,7 @@ from pubsub.base.intervals import IntervalSet
 from pubsub.client.core.group_core import GroupCore
 from pubsub.client.core.group_member import GroupMember
 from pubsub.protocol import Outcome
-from pubsub.protocol.group_bodies import REDELIVER, Range
+from pubsub.protocol.group_bodies import Range
 from pubsub.server.topic.group import common
 from tests.simulation.grouping.plan import Plan
 
@@ -97,8 +97,7 @@ class Crew:
         self.kills[body] += 1
         wish = self.plan.wish
         most = wish.attempts + len(self.plan.members) + self.untold  # Some are told only when all are back.
-        given_up = self.released or wish.on_lost == REDELIVER  # Then some are told while another one has it.
-        if self.kills[body] <= most or self.redriven or self.ended or self.resumed or given_up:
+        if self.kills[body] <= most or self.redriven or self.ended or self.resumed:
             return ""
         return f"{body} has killed {self.kills[body]} processes of group {self.plan.name}"
 
