@@ -69,7 +69,7 @@ def test_dead_letters_are_listed_beside_the_running_client(lines: Lines, service
         (refused,) = lines("subscribe", "letters", code=9)
         assert "in use by this very process" in refused
     (letter,) = json.loads("\n".join(lines("dead-letters", "--json")))
-    assert lines("dead-letters", "--redrive", letter["first"]) == ["redriven 1 dead letters of billing"]
+    assert lines("dead-letters", "--redrive", letter["first"]) == ["redriven 1 dead letter of billing"]
 
 
 def test_no_command_shows_the_password(lines: Lines, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
