@@ -1,0 +1,110 @@
+"""Make the tables of outgoing rows from the SQL files beside this module, and check that a database has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.errors import ConfigurationError, StorageError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[Any]
+
+FORMAT: Final = 1
+"""Format of the tables: the number of the last SQL file."""
+
+WRITTEN: Final = "topic, key, headers, body, deliver_at, ttl"
+"""Columns of `pubsub.outgoing` that writers fill; the others have defaults that a writer may not override."""
+
+_INSTALLING: Final = 0x7075_6273_7562
+"""Number of the advisory lock under which one process at a time makes the tables."""
+
+
+def statements() -> str:
+    """Return the SQL that makes the tables, each format's part in order."""
+    folder = files(__package__)
+    return "\n".join([(folder / f"{number}.sql").read_text("utf-8") for number in range(1, FORMAT + 1)])
+
+
+def grants(writers: Sequence[str]) -> str:
+    """Return the SQL that lets roles write rows, and nothing else: not read them, change them or delete them."""
+    names = ", ".join(_quoted(role) for role in writers)
+    return f"grant usage on schema pubsub to {names};\ngrant insert ({WRITTEN}) on pubsub.outgoing to {names};\n"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def install(connection: Connection, writers: Sequence[str] = ()) -> None:
+    """Make the tables, unless they are there, and let roles write rows, in one transaction.
+
+    Raises:
+        ConfigurationError: the role of the connection may not do that, or a writer's role does not exist.
+        StorageError: the database failed.
+    """
+    with telling(connection), connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", (_INSTALLING,))
+        connection.execute(statements().encode())
+        if writers:
+            connection.execute(grants(writers).encode())
+
+
+def check(connection: Connection) -> None:
+    """Check that the tables are there in the format of this release.
+
+    Raises:
+        ConfigurationError: they are not.
+        StorageError: the database failed.
+    """
+    with telling(connection):
+        row = connection.execute("select format from pubsub.relay").fetchone()
+    found = 0 if row is None else row[0]
+    if found < FORMAT:
+        raise ConfigurationError(f"{place_of(connection)} has outgoing rows in format {found}; {_remedy(connection)}")
+    if found > FORMAT:
+        reason = f"has outgoing rows in format {found} of a newer release; this one knows up to {FORMAT}: upgrade"
+        raise ConfigurationError(f"{place_of(connection)} {reason}")
+
+
+def place_of(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
+    """Return the place of a database as text for errors; it contains no password."""
+    info = connection.info
+    where = f"{info.host}:{info.port}" if info.host else "?"
+    return f"database {info.dbname} at {where}"
+
+
+def _remedy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], more: str = "") -> str:
+    return f"run: pubsub relay --install --database URL{more}, as a role that may create a schema there"
+
+
+@contextmanager
+def telling(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+    """Turn errors of the database into ours, with the next step in the text.
+
+    Raises:
+        ConfigurationError: the tables are missing or of another format, or the role lacks a right.
+        StorageError: any other error.
+    """
+    from psycopg import Error, errors  # noqa: PLC0415 - the package is optional.
+
+    try:
+        yield
+    except (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn, errors.UndefinedFunction):
+        raise ConfigurationError(f"{place_of(connection)} has no pubsub.outgoing; {_remedy(connection)}") from None
+    except errors.InsufficientPrivilege as error:
+        user = connection.info.user
+        reason = f"role {user} lacks a right there ({_line(error)}); {_remedy(connection, f' --writers {user}')}"
+        raise ConfigurationError(f"{place_of(connection)}: {reason}") from None
+    except errors.UndefinedObject as error:
+        raise ConfigurationError(f"{place_of(connection)}: {_line(error)}; create the role first") from None
+    except Error as error:
+        raise StorageError(place_of(connection), _line(error)) from error
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
