@@ -60,6 +60,7 @@ def make_settings(
     timeout: float | None,
     key_file: Path | str | None = None,
     dead_letters: str | None = None,
+    database: str | None = None,
 ) -> ClientSettings:
     """Combine the caller's arguments, then `settings`, then the sources that commands use.
 
@@ -85,6 +86,8 @@ def make_settings(
         named["power_safe"] = power_safe
     if dead_letters is not None:
         named["dead_letters"] = dead_letters
+    if database is not None:
+        named["database"] = database
     if timeout is not None:
         check_seconds("timeout", timeout)
         named["timeout_seconds"] = timeout
@@ -108,6 +111,7 @@ class ClientBase:
         proxies: Sequence[str] | None = None,
         proxies_file: Path | str | None = None,
         directory: Path | str | None = None,
+        database: str | None = None,
         power_safe: bool | None = None,
         timeout: float | None = None,
         key_file: Path | str | None = None,
@@ -124,7 +128,9 @@ class ClientBase:
         check_files()
         check_surroundings(recorder, clock, random, boot)
         valid_wall((clock or SystemClock()).wall())
-        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file, dead_letters)
+        made = make_settings(
+            settings, proxies, proxies_file, directory, power_safe, timeout, key_file, dead_letters, database
+        )
         options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
         opened: list[Session] = []
         try:
@@ -180,8 +186,15 @@ class ClientBase:
 
     @property
     def path(self) -> Path:
-        """The state file."""
-        return Path(self._held.calls.session.store.path)
+        """The state file.
+
+        Raises:
+            CallerError: the client's state is in a database.
+        """
+        session = self._held.calls.session
+        if session.settings.database is not None:
+            raise CallerError(f"client {session.name} has no state file: its state is in {session.store.path}")
+        return Path(session.store.path)
 
     @property
     def expired(self) -> int:

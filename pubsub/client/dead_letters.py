@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pubsub.client.arguments import check_truth
 from pubsub.client.session import Session
+from pubsub.client.storage.interface import ClientStore
 from pubsub.client.storage.reading import Reading
 from pubsub.protocol import check_topic, decode_headers
 
@@ -48,7 +49,7 @@ def dead_letters(session: Session, topic: str | None, *, bodies: bool = True) ->
         return dead_letters_in(session.store, topic, bodies=bodies)
 
 
-def dead_letters_in(store: Reading, topic: str | None, *, bodies: bool = True) -> list[DeadLetter]:
+def dead_letters_in(store: ClientStore | Reading, topic: str | None, *, bodies: bool = True) -> list[DeadLetter]:
     """Read the dead letters from an open state file, oldest first."""
     rows = store.dead_letters(topic, bodies=bodies)
     return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]

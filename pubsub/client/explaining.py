@@ -97,6 +97,8 @@ def options_of(settings: ClientSettings) -> str:
     words: list[str] = []
     if settings.directory is not None:
         words += ("--dir", str(settings.directory))
+    if settings.database is not None:
+        words += ("--database", str(settings.database))
     reached = not any(address.startswith("inproc://") for address in settings.proxies)
     if settings.proxies != DEFAULT_PROXIES and not settings.proxy_keys and reached:
         for address in settings.proxies:

@@ -118,13 +118,13 @@ def opened_client(
     """Open the client. A missing state directory is made only with `new`, and only if the topic's name is valid."""
     from pubsub.base.reachability import telling_obstacles
     from pubsub.client import Client
-    from pubsub.client.storage.places import check_exists
+    from pubsub.client.looking import check_exists
     from pubsub.protocol import check_topic
 
     if topic is not None:
         check_topic(topic)
     if not new:
-        check_exists(ctx.obj, loaded.settings.directory)
+        check_exists(ctx.obj, loaded.settings)
     opened = Client(ctx.obj, settings=loaded.settings)
     try:
         with naming_default(loaded):
@@ -145,6 +145,8 @@ def _options_of(loaded: Loaded[ClientSettings]) -> str:
     words: list[str] = []
     if origins["directory"].startswith("--"):
         words += ("--dir", str(settings.directory))
+    if origins["database"].startswith("--"):
+        words += ("--database", str(settings.database))
     if origins["proxies"].startswith("--") and not settings.proxy_keys:
         for address in settings.proxies:
             words += ("--proxy", address)

@@ -142,6 +142,9 @@ def _asked(ctx: typer.Context, loaded: Settings, request: dict[str, Any], in_use
     from pubsub.client.storage.letter_requests import ANSWER_SECONDS, ask
     from pubsub.client.storage.places import state_path
 
+    if loaded.settings.database is not None:
+        in_use.remedy = "; a client with its state in a database takes no requests of commands: stop it first"
+        raise in_use
     found = ask(state_path(ctx.obj, loaded.settings.directory), request)
     if found is None:
         in_use.remedy = (
@@ -157,14 +160,13 @@ def _asked(ctx: typer.Context, loaded: Settings, request: dict[str, Any], in_use
 def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[DeadLetter]:
     """Return the dead letters; from a copy of the state if another process uses the client."""
     from pubsub.client.dead_letters import dead_letters_in
-    from pubsub.client.storage.copies import copied
-    from pubsub.client.storage.places import state_path
+    from pubsub.client.looking import reading_of
 
     try:
         with opened_client(ctx, loaded, topic) as opened:
             return opened.dead_letters(topic)
     except StoreInUse:
-        with copied(state_path(ctx.obj, loaded.settings.directory)) as found:
+        with reading_of(ctx.obj, loaded.settings) as found:
             return dead_letters_in(found, topic)
 
 

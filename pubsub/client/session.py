@@ -29,12 +29,18 @@ from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.session_parts import SessionParts, boot_id, check_context, check_proxies, find_keys, load_core
+from pubsub.client.session_parts import (
+    SessionParts,
+    boot_id,
+    check_context,
+    check_proxies,
+    find_keys,
+    load_core,
+    open_store,
+)
 from pubsub.client.signs_of_life import may_enter
 from pubsub.client.steps import Steps
-from pubsub.client.storage.disk_errors import row_errors, storage_errors
-from pubsub.client.storage.places import state_path
-from pubsub.client.storage.store import Store
+from pubsub.client.storage.interface import ClientStore
 from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
@@ -108,9 +114,8 @@ class Session(Steps):
             opened.append(self)
         try:
             sink = self._parts.open_sink(settings.record if record is None else record)
-            path = state_path(name, settings.directory)
-            self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._parts.stores)
-            with storage_errors(self.store.path), row_errors(self.store.path):
+            self.store: ClientStore = open_store(name, settings, boot, vfs, self._parts.stores)
+            with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
                 self._record(sink, boot, owned=sink is self._parts.sink)
@@ -193,6 +198,12 @@ class Session(Steps):
         self._messenger.recover()
         if self.unusable:
             self._messenger.announce()
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End a step. If the store has lost the state that memory has, the client opens itself again."""
+        if self.store.lost:
+            self.unusable = True
+        super().leave(error)
 
     # The turn
 
@@ -304,6 +315,8 @@ class Session(Steps):
 
     def send(self) -> None:
         """Send all messages that may be sent, and note the time of the next turn. The lock is held."""
+        if self.store.lost:
+            return
         core, now = self.core, self.now
         if core.refusing.retry_due:  # First, since the messages below need a connection.
             core.refusing.retry_due = False
@@ -371,7 +384,7 @@ class Session(Steps):
             self.recorder.begun(draft.rows)
         for row in draft.rows:
             self.core.finish(row.topic, now + self.settings.timeout_seconds)
-        if fsync or self.settings.power_safe:
+        if fsync or self.store.power_safe:
             self._synced()
         elif draft.rows and self._held_since is None:
             self._held_since = now

@@ -18,8 +18,11 @@ from pubsub.client.core.core import CoreSettings
 from pubsub.client.core.group_core import GroupCore
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.waiting import Retry, Waiting, seconds_left
-from pubsub.client.storage.places import key_path
+from pubsub.client.storage.interface import ClientStore
+from pubsub.client.storage.places import key_path, state_path
+from pubsub.client.storage.postgres import require_psycopg
 from pubsub.client.storage.store import Store
+from pubsub.config.databases import DatabaseUrl
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, ConfigurationError
 from pubsub.messenger.sockets import other_context
@@ -45,7 +48,7 @@ class SessionParts:
     """
 
     def __init__(self) -> None:
-        self.stores: list[Store] = []
+        self.stores: list[ClientStore] = []
         self.messenger: Messenger | None = None
         self.sink: RecordSink | None = None
         self.complete = False
@@ -125,10 +128,42 @@ def open_sink(record: RecordSink | Path | str | None) -> tuple[RecordSink | None
     return open_record(record), True
 
 
+def open_store(
+    name: str, settings: ClientSettings, boot: str, vfs: str | None, opened: list[ClientStore]
+) -> ClientStore:
+    """Open the state of a client.
+
+    Args:
+        boot: identifies this start of the operating system; "" if unknown.
+        vfs: SQLite's file system, if it is not the machine's.
+        opened: gets the store before it is open, for a caller that an exception interrupts before it has the store.
+
+    Raises:
+        StorageError: it cannot be used.
+    """
+    if settings.database is not None:
+        return open_database(name, DatabaseUrl(settings.database), settings.timeout_seconds, opened)
+    path = state_path(name, settings.directory)
+    return Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=opened)
+
+
+def open_database(name: str, url: DatabaseUrl, seconds: float, opened: list[ClientStore]) -> ClientStore:
+    """Open the state of a client in a PostgreSQL database; arguments as for `PostgresStore`.
+
+    Raises:
+        ConfigurationError: psycopg is not installed, or the database cannot be used.
+        StorageError: the database cannot be used.
+    """
+    require_psycopg()
+    from pubsub.client.storage.postgres.store import PostgresStore  # noqa: PLC0415 - most clients have a file.
+
+    return PostgresStore(name, url, seconds=seconds, opened=opened)
+
+
 def load_core(
     name: str,
     settings: ClientSettings,
-    store: Store,
+    store: ClientStore,
     clock: Clock,
     random: Random,
     known: Mapping[int, Row] = MappingProxyType({}),
@@ -174,7 +209,7 @@ def load_core(
     return core
 
 
-def load_waiting(core: GroupCore, store: Store, clock: Clock) -> None:
+def load_waiting(core: GroupCore, store: ClientStore, clock: Clock) -> None:
     """Load the messages that wait for their next attempt, with the rest of each wait."""
     now, wall = clock.monotonic(), clock.wall()
     for topic, position, due, seconds, later in store.retries():

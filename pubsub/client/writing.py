@@ -17,19 +17,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
 from pubsub.client.files import file_error, file_errors, sync
+from pubsub.client.storage.file_table import forget_file, keep_file
 from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
     from pubsub.client import Client
     from pubsub.client.storage.transaction import Transaction
-
-_TABLE: Final = (
-    "create table if not exists pubsub_files"
-    " (path text primary key, part text not null, size integer not null) without rowid"
-)
 
 
 class StreamTarget:
@@ -86,9 +82,7 @@ class FileTarget:
             _write(self._stream, contents)
             os.fsync(self._stream.fileno())
         self._size += len(contents)
-        transaction.execute(_TABLE)
-        row = _stored(self.path), _stored(self.part), self._size
-        transaction.execute("insert or replace into pubsub_files values (?, ?, ?)", row)
+        keep_file(transaction, self.path, self.part, self._size)
 
     def finish(self, client: Client) -> None:
         """Rename the part file if a batch of it was committed, which the store knows; otherwise remove it."""
@@ -141,10 +135,7 @@ def finish_interrupted(client: Client) -> list[Path]:
     """
     session = client._session
     with session.entered():
-        db = session.store.db
-        if not db.execute("select 1 from sqlite_master where name = 'pubsub_files'").get:
-            return []
-        found = list(db.execute("select path, part, size from pubsub_files"))
+        found = session.store.files()
     done = []
     for stored, part, size in found:
         path = Path(os.fsdecode(stored))
@@ -153,17 +144,8 @@ def finish_interrupted(client: Client) -> list[Path]:
         if _rename(path, Path(os.fsdecode(part)), size) or os.path.lexists(path):
             done.append(path)
         with client.transaction() as transaction:
-            transaction.execute("delete from pubsub_files where path = ?", (stored,))
+            forget_file(transaction, stored)
     return done
-
-
-def _stored(path: Path) -> str | bytes:
-    """Return a path as the database stores it: bytes if its name is not valid UTF-8."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return os.fsencode(path)
-    return str(path)
 
 
 def _rename(path: Path, part: Path, size: int) -> bool:

@@ -17,6 +17,7 @@ from typing import Final
 from pubsub.base.limits import NUMBER_MAX, PROXIES_MAX
 from pubsub.base.paths import expanded
 from pubsub.config.addresses import check_address, check_http_address, parse_keys
+from pubsub.config.databases import DatabaseUrl
 from pubsub.errors import ConfigurationError, InvalidName, without_secrets
 from pubsub.protocol.names import check_id
 from pubsub.protocol.topic_defaults import DEFAULTS_MAX, FORM, TopicDefault, make_default, parse_default
@@ -166,6 +167,10 @@ def _path_of(given: object) -> Path:
     return Path(given)
 
 
+def _database(given: object) -> DatabaseUrl:
+    return DatabaseUrl(given)  # type: ignore[arg-type]
+
+
 def _topic_defaults(given: object) -> tuple[str, ...]:
     """Parse the rules; in a text, semicolons separate them. In a file each is a table with `match` and settings."""
     words = given.split(";") if isinstance(given, str) else given
@@ -207,6 +212,11 @@ RULES: Final[Mapping[str, Rule]] = {
         optional=True,
     ),
     "directory": Rule(_path, "State directory."),
+    "database": Rule(
+        _database,
+        "URL of the PostgreSQL database that keeps the client's state, postgresql://…; none: a file.",
+        optional=True,
+    ),
     "startup_wait_seconds": Rule(
         _seconds(0, 3600), "Time after its start without assigning topics; none: one full liveness.", optional=True
     ),

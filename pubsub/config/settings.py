@@ -192,6 +192,8 @@ class ClientSettings(RoleSettings):
         proxy_keys: public keys of the proxies, as text, in the same order; () if they have none.
         key_file: file with its secret key; None: `ID.key` beside its state, if that file exists.
         directory: state directory; None: under the user's data directory, by client ID.
+        database: URL of the PostgreSQL database that keeps its state; None: a file in the state directory. The setting
+            shows no password; `DatabaseUrl.full` has it.
         timeout_seconds: default time-out of a call.
         try_seconds: wait for an answer to the first try; it doubles with each round over the proxies.
         tries: tries at one proxy before the next.
@@ -213,6 +215,7 @@ class ClientSettings(RoleSettings):
     proxy_keys: tuple[str, ...] = ()
     key_file: Path | None = None
     directory: Path | None = None
+    database: str | None = None
     timeout_seconds: float = 30.0
     try_seconds: float = 0.1
     tries: int = 3

@@ -35,7 +35,7 @@ class GatewayClient(AsyncClient):
 
         def rows() -> list[tuple[Any, ...]]:
             with self._session.entered():
-                return list(self._session.store.db.execute(statement, bindings))
+                return list(self._session.store.query(statement, bindings))
 
         return guarded(self._session, rows)
 

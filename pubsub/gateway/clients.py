@@ -138,6 +138,7 @@ class Clients:
         settings = replace(
             self._settings,
             directory=self._directory / kind,
+            database=None,  # The gateway's own tables are in the files of its clients.
             key_file=own if own.exists() else self._settings.key_file,
         )
         opened = GatewayClient(client, settings=settings, context=self._context)

@@ -144,12 +144,12 @@ class Kept:
 
     def __init__(self, path: Path) -> None:
         self.store = Store(path / "c.db")
-        self.table = CallTable(self.store.db)
+        self.table = CallTable(self.store)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with self.store.transaction(fsync=False):
-            yield Transaction(self.store.db, Draft(None))  # type: ignore[arg-type]
+            yield Transaction(self.store, Draft(None))  # type: ignore[arg-type]
 
     def add(self, *calls: str, named: bool = True) -> None:
         with self.transaction() as transaction:
@@ -262,7 +262,7 @@ def test_a_store_of_an_earlier_release_gets_the_tables(tmp_path: Path) -> None:
         store.db.execute(f"drop table {table}")
     store.close()
     again = Store(tmp_path / "c.db")
-    assert CallTable(again.db).all() == []
+    assert CallTable(again).all() == []
     again.close()
 
 

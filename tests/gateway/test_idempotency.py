@@ -2,22 +2,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
-import apsw
 import pytest
 
+from pubsub.client.storage.store import Store
 from pubsub.client.storage.transaction import Transaction
 from pubsub.gateway import idempotency
 from pubsub.gateway.problems import Problem
 
 
 @pytest.fixture
-def transaction() -> Iterator[Transaction]:
-    with closing(apsw.Connection(":memory:")) as db:
+def transaction(tmp_path: Path) -> Iterator[Transaction]:
+    with closing(Store(tmp_path / "p.db")) as store, store.transaction(fsync=False):
         for statement in idempotency.TABLES:
-            db.execute(statement)
-        db.execute("begin")
-        yield Transaction(db, None)  # type: ignore[arg-type]
+            store.execute(statement)
+        yield Transaction(store, None)  # type: ignore[arg-type]
 
 
 def test_a_kept_result_is_found_by_its_key_and_topic(transaction: Transaction) -> None:

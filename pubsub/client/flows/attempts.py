@@ -236,7 +236,7 @@ class Attempts:
     def handled(self, attempt: Attempt) -> None:
         """Accept the commit of a handler's transaction."""
         attempt.settled = True
-        self.ended(attempt, fsynced=self.session.settings.power_safe)
+        self.ended(attempt, fsynced=self.session.store.power_safe)
         if attempt.following is not None:
             attempt.sub.cursor.attempted(attempt.following, 1, ahead=True)
 

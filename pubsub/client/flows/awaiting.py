@@ -31,7 +31,7 @@ class HandlerTransaction(Transaction):
     """
 
     def __init__(self, session: Session, changes: Callable[[], Sequence[Change]]) -> None:
-        super().__init__(session.store.db, Draft(session.core.outbox))
+        super().__init__(session.store, Draft(session.core.outbox))
         self._session, self._changes, self._thread = session, changes, get_ident()
         self._work: Work | None = None
         self.problem = ""
@@ -95,7 +95,7 @@ class HandlerTransaction(Transaction):
 
         Args:
             problem: error text for any later use.
-            error: cause of the rollback; an error of SQLite about the disk is raised as one of ours.
+            error: cause of the rollback; an error of the database about the disk is raised as one of ours.
         """
         self.open, self.problem = False, self.problem or problem
         work, self._work = self._work, None

@@ -52,7 +52,7 @@ class Calling:
 
     @property
     def _table(self) -> CallTable:
-        return CallTable(self.session.store.db)
+        return CallTable(self.session.store)
 
     def call(self, service: str, body: bytes, timeout: float | None, *named: Any) -> Flow[Reply]:
         """Make a call and wait for its reply; arguments as for `request`."""

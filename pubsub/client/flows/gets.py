@@ -85,7 +85,7 @@ class Gets(Waits):
         with Work(session, partial(taking.change, sub.topic), fsync=fsync) as transaction:
             if batch:
                 sink(batch, transaction)
-        self.took(sub, taking, fsynced=fsync or session.settings.power_safe)
+        self.took(sub, taking, fsynced=fsync or session.store.power_safe)
         if session.recorder is not None:
             session.recorder.delivered(sub.topic, taking.pieces, handler=False)
             session.recorder.flush()

@@ -281,7 +281,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             member.ahead(attempt.ahead)
         member.finished(attempt.hand)
         member.pace.took(session.now - attempt.hand.began)
-        self.waits.core.group_moved(session.now, fsynced=session.settings.power_safe)
+        self.waits.core.group_moved(session.now, fsynced=session.store.power_safe)
         if session.recorder is not None:
             session.recorder.delivered(member.topic, [attempt.hand.piece], handler=True)
 

@@ -9,21 +9,20 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Final, Generic, Protocol, TypeVar
 
-import apsw
-
 from pubsub.client.core.message import Message
 from pubsub.client.errors import ClaimLost
 from pubsub.client.flows.awaiting import HandlerTransaction, Watched
 from pubsub.client.flows.handlers import AsyncHandler, check_result
 from pubsub.client.session import Session
+from pubsub.client.storage.interface import ErrorKind
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, StorageError
 
 HELD_SECONDS: Final = 0.01
 """Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
 
-DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError)
-"""Errors out of a handler that the disk caused, not the handler."""
+CONFLICTS_MAX: Final = 10
+"""Runs of a handler that conflicts of its transaction may end, before the next one counts as a failed attempt."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -72,7 +71,19 @@ class HandlerRun(ABC, Generic[A]):
         """Prepare the commit after the handler's return."""
 
     async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
-        """Run the handler and commit; return the number of messages taken."""
+        """Run the handler and commit; return the number of messages taken.
+
+        After a deadlock or a failed serialization it runs again at once, for the same attempt: no handler is at fault.
+        """
+        for _ in range(CONFLICTS_MAX):
+            taken = await self._run(attempt, handler, awaits=awaits, again=True)
+            if taken is not None:
+                return taken
+        return await self._run(attempt, handler, awaits=awaits, again=False) or 0
+
+    async def _run(self, attempt: A, handler: AsyncHandler, *, awaits: bool, again: bool) -> int | None:
+        """Run the handler and commit; None after a conflict, if it may run `again`."""
+        store = self.session.store
         transaction = self.transaction_of(attempt)
         try:
             result = self._call(handler, attempt.message, transaction, awaits=awaits)
@@ -81,9 +92,6 @@ class HandlerRun(ABC, Generic[A]):
                 await Watched(result, transaction, self.send_held)
             await self.before_commit(attempt, transaction)
             transaction.check_open()
-        except DISK_ERRORS as error:
-            transaction.roll_back(error=error)
-            raise
         except HandlerMisused:
             transaction.roll_back()
             raise
@@ -91,7 +99,13 @@ class HandlerRun(ABC, Generic[A]):
             transaction.roll_back()
             return self.not_ours(attempt)
         except Exception as error:
+            kind = store.kind_of(error)
+            if kind is ErrorKind.DISK:  # The disk caused it, not the handler.
+                transaction.roll_back(error=error)
+                raise
             transaction.roll_back()
+            if kind is ErrorKind.CONFLICT and again and not transaction.problem:
+                return None
             # The transaction was misused, and the handler raised another error because of that.
             if transaction.problem:
                 raise HandlerMisused(transaction.problem) from error
@@ -105,8 +119,13 @@ class HandlerRun(ABC, Generic[A]):
             transaction.commit(lambda: self.handled(attempt))
         except NotOurs:
             return self.not_ours(attempt)
-        except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
-            return self.failed_with(attempt, error)
+        except Exception as error:
+            kind = store.kind_of(error)
+            if kind is ErrorKind.CONFLICT and again:
+                return None
+            if kind not in (ErrorKind.CONSTRAINT, ErrorKind.CONFLICT):
+                raise
+            return self.failed_with(attempt, error)  # It is checked at the commit, such as a deferred foreign key.
         return 1
 
     def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:

@@ -229,7 +229,7 @@ class _Service(Processing, Replies):
         """Commit an error reply with the position."""
         with Work(self.session, partial(self.ending, attempt), fsync=False) as transaction:
             self.put_reply(transaction, request, outcome, calling.error_body(text))
-        self.ended(attempt, fsynced=self.session.settings.power_safe)
+        self.ended(attempt, fsynced=self.session.store.power_safe)
         self.served += 1
 
 

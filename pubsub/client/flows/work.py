@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-import apsw
-
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.guards import guards
@@ -48,7 +46,7 @@ class Work:
         session.check_disk()
         session.accumulator.close_all()
         core.numbers.ensure(TRANSACTION_RECORDS_MAX)
-        transaction = self._transaction or Transaction(session.store.db, Draft(core.outbox))
+        transaction = self._transaction or Transaction(session.store, Draft(core.outbox))
         self._transaction = transaction
         try:
             session.store.begin(fsync=self._fsync)
@@ -72,10 +70,10 @@ class Work:
             raise
         try:
             session.store.end()
-        except apsw.Error as failed:
+        except BaseException as failed:
             # A constraint checked at the commit, such as a deferred foreign key, is the caller's error. The commit is
             # rolled back.
-            if session.store.rolled_back:
+            if session.store.rolled_back and session.store.kind_of(failed) is not None:
                 session.let_pass(failed)
             raise
         finally:
@@ -88,7 +86,7 @@ class Work:
         assert transaction is not None
         try:
             session.store.undo(error)
-        except apsw.Error as found:
+        except BaseException as found:
             if found is error:
                 session.let_pass(error)
             raise

@@ -22,7 +22,7 @@ import apsw
 from pubsub.base.database import find_damage
 from pubsub.base.wal import log_of
 from pubsub.client.storage.disk_errors import open_here, storage_errors
-from pubsub.client.storage.reading import Reading
+from pubsub.client.storage.file_reading import FileReading
 from pubsub.client.storage.tables import FORMAT_WAITING
 from pubsub.errors import THIS_PROCESS, StorageError, StoreInUse, StoreNewer
 
@@ -41,7 +41,7 @@ HEADER_BYTES: Final = 32
 _State = tuple[int, int, bytes]
 
 
-class Copied(Reading):
+class Copied(FileReading):
     """A copy of a state file, open for reading."""
 
     def __init__(self, path: Path) -> None:

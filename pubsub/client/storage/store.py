@@ -25,7 +25,9 @@ from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.disk_errors import open_here, row_errors, storage_errors
-from pubsub.client.storage.reading import Reading
+from pubsub.client.storage.file_reading import FileReading
+from pubsub.client.storage.file_table import TABLE as FILES
+from pubsub.client.storage.interface import Bindings, ClientStore, ErrorKind
 from pubsub.client.storage.soundness import blank_failed, check_log, check_pages
 from pubsub.client.storage.space import Space
 from pubsub.client.storage.tables import (
@@ -55,8 +57,12 @@ LOOK_PAGES: Final = 64
 _log: Final = logging.getLogger("pubsub.client")
 
 
-class Store(Reading):
-    """The open state of one client.
+_ITS_OWN: Final = frozenset({c.Renewed, c.PutAside, c.Redriven})
+"""Changes for which this kind of store does more than to run their statements."""
+
+
+class Store(FileReading):
+    """The open state of one client, as a `ClientStore`.
 
     Args:
         path: the file; a missing directory is made.
@@ -76,6 +82,8 @@ class Store(Reading):
             StoreFull.
     """
 
+    lost = False
+
     def __init__(
         self,
         path: Path,
@@ -83,18 +91,18 @@ class Store(Reading):
         *,
         power_safe: bool = False,
         vfs: str | None = None,
-        opened: list[Store] | None = None,
+        opened: list[ClientStore] | None = None,
     ) -> None:
         self.path = str(path)
         self.failed = self.has_room = self.rolled_back = False
-        self._power_safe = power_safe
+        self.power_safe = power_safe
         self._boot = boot
         self.commits = self._wal_pages = 0
         self._checkpoints = True
         self._look_at = 0
         self._spent = False
         """True if the reserve is used up: a put that would make the database grow is refused."""
-        self.folder = path.parent if vfs is None else None
+        self.folder: Path | None = path.parent if vfs is None else None
         self._space = Space(path, CHECKPOINT_PAGES * PAGE_BYTES) if vfs is None else None
         try:
             if self.folder is not None:
@@ -207,6 +215,38 @@ class Store(Reading):
     def _put_state(self, key: str, value: str | int) -> None:
         self.db.execute("update pubsub_state set value = ? where key = ?", (value, key))
 
+    # The application's statements
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The connection to the file."""
+        return self.db
+
+    @property
+    def in_transaction(self) -> bool:
+        """True if a transaction is open."""
+        return self.db.in_transaction
+
+    def execute(self, statement: str, bindings: Bindings = ()) -> apsw.Cursor:
+        """Run one or more statements of the application."""
+        return self.db.execute(statement, bindings)
+
+    def executemany(self, statement: str, rows: Iterable[Bindings]) -> apsw.Cursor:
+        """Run a statement of the application once for each row of bindings."""
+        return self.db.executemany(statement, rows)
+
+    def kind_of(self, error: BaseException) -> ErrorKind | None:
+        """Return the kind of an error of SQLite, or of a StorageError; None for any other exception."""
+        if isinstance(error, StorageError | apsw.FullError | apsw.IOError | apsw.CorruptError):
+            return ErrorKind.DISK
+        if isinstance(error, apsw.ConstraintError):
+            return ErrorKind.CONSTRAINT
+        return ErrorKind.STATEMENT if isinstance(error, apsw.Error) else None
+
+    def prepare_files(self) -> None:
+        """Make the table of the files that the command `get` writes, if it is missing."""
+        self.db.execute(FILES)
+
     # Writing
 
     def transaction(self, *, fsync: bool) -> _Commit:
@@ -305,7 +345,7 @@ class Store(Reading):
 
     def begin(self, *, fsync: bool) -> None:
         """Begin a transaction, with an fsync at its commit or without."""
-        self._synchronous(2 if fsync or self._power_safe else 1)
+        self._synchronous(2 if fsync or self.power_safe else 1)
         self.db.execute("begin immediate")
 
     def rollback(self) -> None:
@@ -327,7 +367,7 @@ class Store(Reading):
             StorageError: nothing of it happened.
         """
         changes = tuple(changes)
-        fsync = fsync or self._power_safe or not c.FSYNC.isdisjoint(map(type, changes))
+        fsync = fsync or self.power_safe or not c.FSYNC.isdisjoint(map(type, changes))
         # The same as `transaction`, without its `with` block, which would double the cost of a small put.
         try:
             self._commit(changes, fsync)
@@ -357,10 +397,27 @@ class Store(Reading):
 
     def apply(self, changes: Iterable[c.Change]) -> None:
         """Apply changes within an open transaction."""
+        run, run_many = self.db.execute, self.db.executemany
         for change in changes:
-            if self._spent and type(change) is c.RowAdded and not self._has_within(len(change.body)):
+            kind = type(change)
+            if self._spent and isinstance(change, c.RowAdded) and not self._has_within(len(change.body)):
                 raise apsw.FullError("the remaining space is reserved for changes that free space")
-            APPLY[type(change)](self.db, change)
+            for statement, parameters in APPLY[kind](change):
+                if isinstance(parameters, list):
+                    run_many(statement, parameters)
+                else:
+                    run(statement, parameters)
+            if kind in _ITS_OWN:
+                self._do_own_part(change)
+
+    def _do_own_part(self, change: c.Change) -> None:
+        """Do what only this kind of store does for a change, beside the statements."""
+        if isinstance(change, c.Renewed):
+            self._put_state("store", change.store)
+            self._put_state("cuts", 0)
+        elif self.db.pragma("user_version") != FORMAT_WAITING:
+            # Keep out releases that would not handle the waiting messages.
+            self.db.pragma("user_version", FORMAT_WAITING)
 
     def sync(self) -> None:
         """Fsync all commits so far, by a small commit under FULL.

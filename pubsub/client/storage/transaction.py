@@ -14,7 +14,7 @@ from pubsub.client.core.outbox import Draft
 from pubsub.errors import AfterFork, CallerError, HandlerMisused, PubsubError, TooLarge
 
 if TYPE_CHECKING:
-    import apsw
+    from pubsub.client.storage.interface import Bindings, Database, Value
 
 TRANSACTION_RECORDS_MAX: Final = 1 << 20
 """Most records that one transaction may put: their numbers are reserved before it begins."""
@@ -58,8 +58,8 @@ class Transaction:
     Statements must not end the transaction, and must not touch tables named `pubsub_…`.
     """
 
-    def __init__(self, db: apsw.Connection, draft: Draft) -> None:
-        self._db, self.draft = db, draft
+    def __init__(self, database: Database, draft: Draft) -> None:
+        self._database, self.draft = database, draft
         self.open = True
         self.inherited: AfterFork | None = None
         self._records = 0
@@ -68,9 +68,19 @@ class Transaction:
     @property
     def path(self) -> str:
         """The database file."""
-        return str(self._db.filename)
+        return self._database.path
 
-    def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
+    @property
+    def connection(self) -> Any:
+        """The connection of the database's driver, an `apsw.Connection`. Statements on it are part of the transaction.
+
+        Raises:
+            CallerError: the transaction is over.
+        """
+        self.check_open()
+        return self._database.connection
+
+    def execute(self, statement: str, bindings: Bindings = ()) -> Any:
         """Run one or more SQL statements.
 
         Args:
@@ -86,11 +96,11 @@ class Transaction:
             HandlerMisused: a statement ended the transaction; its commit stays.
         """
         self.check_open()
-        cursor = self._db.execute(statement, bindings)
+        cursor = self._database.execute(statement, bindings)
         self._check_not_ended()
         return cursor
 
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any] | dict[str, Any]]) -> apsw.Cursor:
+    def executemany(self, statement: str, rows: Iterable[Bindings]) -> Any:
         """Run a statement once for each row of bindings. Result and errors as `execute`.
 
         Args:
@@ -98,9 +108,19 @@ class Transaction:
             rows: one set of bindings for each run.
         """
         self.check_open()
-        cursor = self._db.executemany(statement, rows)
+        cursor = self._database.executemany(statement, rows)
         self._check_not_ended()
         return cursor
+
+    def run(self, statement: str, parameters: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement on the client's own tables, of the common subset of SQL (`interface`); return its rows."""
+        self.check_open()
+        return list(self._database.query(statement, parameters))
+
+    def prepare_files(self) -> None:
+        """Prepare the table of the files that the command `get` writes."""
+        self.check_open()
+        self._database.prepare_files()
 
     def check_open(self) -> None:
         """Raise a CallerError if the transaction is over."""
@@ -123,7 +143,7 @@ class Transaction:
         self._check_not_ended()
 
     def _check_not_ended(self) -> None:
-        if not self._db.in_transaction:
+        if not self._database.in_transaction:
             raise HandlerMisused(
                 "a statement ended the transaction, and its commit stays; let the with block or the handler's return "
                 "end the transaction"

@@ -18,7 +18,7 @@ from pubsub.http.core.outgoing import Outgoing
 from pubsub.http.storage.journal import Journal
 
 if TYPE_CHECKING:
-    import apsw
+    from pubsub.client.storage.interface import Bindings
 
 
 class HandlerTransaction(Transaction):
@@ -41,8 +41,8 @@ class HandlerTransaction(Transaction):
         self.queued: list[Outgoing] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name == "draft":  # A client's put in this transaction reads it.
-            return self._begun().draft
+        if name in ("draft", "_database"):  # A client's put in this transaction reads them.
+            return getattr(self._begun(), name)
         raise AttributeError(name)
 
     @property
@@ -77,11 +77,11 @@ class HandlerTransaction(Transaction):
         """
         self._begun().check_usable()
 
-    def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
+    def execute(self, statement: str, bindings: Bindings = ()) -> Any:
         """Run one or more SQL statements; see `Transaction.execute`."""
         return self._begun().execute(statement, bindings)
 
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any] | dict[str, Any]]) -> apsw.Cursor:
+    def executemany(self, statement: str, rows: Iterable[Bindings]) -> Any:
         """Run a statement once for each row of bindings."""
         return self._begun().executemany(statement, rows)
 

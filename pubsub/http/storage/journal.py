@@ -80,7 +80,7 @@ class OwnFile:
         Raises:
             StorageError: nothing was committed.
         """
-        transaction = Transaction(self._store.db, Draft(self._topics))
+        transaction = Transaction(self._store, Draft(self._topics))
         with storage_errors(self.path), self._store.transaction(fsync=True):
             try:
                 yield transaction
@@ -108,6 +108,11 @@ class ClientFile:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.path = client._session.store.path
+        if client.settings.database is not None:
+            raise CallerError(
+                f"reliable HTTP keeps its requests in a client's state file, and the state of client {client.name} is "
+                f"in {self.path}: name a client without a database, or a directory"
+            )
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One fsynced commit around a `with` block, including the puts in it."""

@@ -20,7 +20,7 @@ from pubsub.client.core.group_request import Wish
 from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
 from pubsub.client.storage.applying import APPLY
-from pubsub.client.storage.reading import Reading
+from pubsub.client.storage.file_reading import FileReading
 from pubsub.client.storage.tables import GROUPS, TABLES
 from pubsub.protocol import Status, decode, encode
 from pubsub.protocol.group_bodies import KEYED, SHARED, WAIT, GroupValues, Range, encode_values
@@ -30,7 +30,7 @@ from tests.client.groups.reference import Reference
 KEYS = [b"a", b"b", b"c", b"d"]
 
 
-class Disk(Reading):
+class Disk(FileReading):
     """A member's database: what is committed, and what an fsync covers."""
 
     def __init__(self) -> None:
@@ -44,7 +44,9 @@ class Disk(Reading):
     def commit(self, changes: list[Change], effect: tuple[int, int, int] | None = None) -> None:
         with self.db:
             for change in changes:
-                APPLY[type(change)](self.db, change)
+                for statement, parameters in APPLY[type(change)](change):
+                    rows = parameters if isinstance(parameters, list) else [parameters]
+                    self.db.executemany(statement, rows)
             if effect is not None:
                 self.db.execute("insert into effects values (?, ?, ?)", effect)
 

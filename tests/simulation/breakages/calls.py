@@ -115,7 +115,7 @@ def _(stack: contextlib.ExitStack) -> None:
     def find(self: Any, call: str) -> Any:
         found = original(self, call)
         if found is not None and found[0].outcome == "waiting":
-            self._db.execute("update pubsub_calls set id = id || '.' || n where id = ?", (call,))
+            self._database.db.execute("update pubsub_calls set id = id || '.' || n where id = ?", (call,))
             return None
         return found
 

@@ -43,7 +43,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("a redriven letter stays a letter")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.client.storage.applying, "_remove_letters", lambda db, change: None)
+    substitute(stack, pubsub.client.storage.applying, "_remove_letters", lambda change: ())
 
 
 @breakage("a waiting message is not removed with its handling")
