@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.client.storage.postgres import installing
 from pubsub.errors import ConfigurationError, StorageError
+from pubsub.protocol import check_id
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,9 +28,14 @@ _INSTALLING: Final = 0x7075_6273_7562
 
 
 def statements() -> str:
-    """Return the SQL that makes the tables, each format's part in order."""
+    """Return the SQL that makes the tables of outgoing rows, each format's part in order."""
     folder = files(__package__)
     return "\n".join([(folder / f"{number}.sql").read_text("utf-8") for number in range(1, FORMAT + 1)])
+
+
+def all_statements() -> str:
+    """Return the SQL that makes the tables of clients, and those of outgoing rows."""
+    return f"{installing.SCHEMA.read_text('utf-8')}\n{statements()}"
 
 
 def grants(writers: Sequence[str]) -> str:
@@ -41,12 +49,14 @@ def _quoted(name: str) -> str:
 
 
 def install(connection: Connection, writers: Sequence[str] = ()) -> None:
-    """Make the tables, unless they are there, and let roles write rows, in one transaction.
+    """Make the tables of clients and of outgoing rows, unless they are there, and let roles write rows.
 
     Raises:
         ConfigurationError: the role of the connection may not do that, or a writer's role does not exist.
         StorageError: the database failed.
     """
+    with telling(connection):
+        installing.prepare(connection, place_of(connection))
     with telling(connection), connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", (_INSTALLING,))
         connection.execute(statements().encode())
@@ -69,6 +79,30 @@ def check(connection: Connection) -> None:
     if found > FORMAT:
         reason = f"has outgoing rows in format {found} of a newer release; this one knows up to {FORMAT}: upgrade"
         raise ConfigurationError(f"{place_of(connection)} {reason}")
+
+
+def claim(connection: Connection, wanted: str | None) -> str:
+    """Return the client ID of the one relay of this schema, which the first relay decides.
+
+    Two relays with different client IDs would each number a part of a topic's rows, in no order between them.
+
+    Args:
+        wanted: the ID that the caller asks for; None: the one of the database, or a new one.
+
+    Raises:
+        ConfigurationError: the relay has another ID, or there are no tables.
+        StorageError: the database failed.
+    """
+    with telling(connection):
+        first = check_id("client ID", wanted) if wanted is not None else f"relay-{secrets.token_hex(4)}"
+        connection.execute("update pubsub.relay set name = %s where name is null", (first,))
+        row = connection.execute("select name from pubsub.relay").fetchone()
+    assert row is not None
+    name = str(row[0])
+    if wanted not in (None, name):
+        reason = f"has the relay {name}, which may have messages to send; give --name {name}, or no name"
+        raise ConfigurationError(f"{place_of(connection)} {reason}")
+    return name
 
 
 def place_of(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:

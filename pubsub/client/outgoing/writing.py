@@ -142,20 +142,20 @@ def connection_of(value: Any) -> psycopg.Connection[Any]:
         CallerError: it is none.
         ConfigurationError: psycopg is not installed.
     """
-    found, psycopg = _unwrapped(value)
-    if isinstance(found, psycopg.AsyncConnection):
+    found, driver = _unwrapped(value)
+    if isinstance(found, driver.AsyncConnection):
         raise CallerError("connection is a psycopg.AsyncConnection; AsyncClient takes it")
-    if not isinstance(found, psycopg.Connection):
+    if not isinstance(found, driver.Connection):
         raise _no_connection(found)
     return cast("psycopg.Connection[Any]", found)
 
 
 def async_connection_of(value: Any) -> psycopg.AsyncConnection[Any]:
     """Return the asynchronous connection of a value, as `connection_of`."""
-    found, psycopg = _unwrapped(value)
-    if isinstance(found, psycopg.Connection):
+    found, driver = _unwrapped(value)
+    if isinstance(found, driver.Connection):
         raise CallerError("connection is a psycopg.Connection, which would block the event loop; Client takes it")
-    if not isinstance(found, psycopg.AsyncConnection):
+    if not isinstance(found, driver.AsyncConnection):
         raise _no_connection(found)
     return cast("psycopg.AsyncConnection[Any]", found)
 
