@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -21,17 +20,16 @@ from tests.postgres.server import Postgres
 __all__ = ["shop"]
 
 
-def rows(topic: Any = "orders", bodies: Any = (b"x",), **facts: Any) -> writing.RowsToWrite:
-    values = {"keys": (), "headers": (), "delay": None, "deliver_at": None, "ttl": None} | facts
-    return writing.checked(topic, bodies, wall=time.time(), **values)
+def write(connection: Any, topic: Any = "orders", bodies: Any = (b"x",), **facts: Any) -> None:
+    writing.write_rows(connection, topic, bodies, **facts)
 
 
 def test_a_row_appears_with_the_callers_commit_and_not_before(postgres: Postgres, shop: Connection) -> None:
     with psycopg.connect(postgres.url(shop.info.dbname)) as mine:
-        writing.write(mine, rows())
+        write(mine)
         assert rows_of(shop) == []
         mine.rollback()
-        writing.write(mine, rows(bodies=[b"a", b"b"], keys=[b"k", b""], headers=[{"h": b"\0"}, None]))
+        write(mine, bodies=[b"a", b"b"], keys=[b"k", b""], headers=[{"h": b"\0"}, None])
         assert rows_of(shop) == []
         mine.commit()
     assert rows_of(shop) == [("orders", b"k", {"h": {"hex": "00"}}, b"a"), ("orders", b"", None, b"b")]
@@ -39,23 +37,23 @@ def test_a_row_appears_with_the_callers_commit_and_not_before(postgres: Postgres
 
 def test_many_rows_keep_their_order_and_all_or_none_are_written(postgres: Postgres, shop: Connection) -> None:
     bodies = [n.to_bytes(4) for n in range(3_000)]
-    writing.write(shop, rows(bodies=bodies))
+    write(shop, bodies=bodies)
     assert [row[3] for row in rows_of(shop)] == bodies
     shop.execute("truncate pubsub.outgoing")
     large = [bytes([n]) * 6_000_000 for n in range(6)]  # Several statements.
-    writing.write(shop, rows(bodies=large))
+    write(shop, bodies=large)
     assert [row[3][:1] for row in rows_of(shop)] == [bytes([n]) for n in range(6)]
     shop.execute("truncate pubsub.outgoing")
     shop.execute("alter table pubsub.outgoing add constraint few check (octet_length(body) < 6000000)")
     with pytest.raises(CallerError, match="refused the row: few"):
-        writing.write(shop, rows(bodies=[*[b"x" * 5_999_999] * 4, b"x" * 6_000_000]))
+        write(shop, bodies=[*[b"x" * 5_999_999] * 4, b"x" * 6_000_000])
     assert rows_of(shop) == []
 
 
 def test_delay_due_time_and_time_to_live_are_kept(shop: Connection) -> None:
     moment = datetime.now(UTC) + timedelta(hours=1)
     for facts in ({"delay": 60}, {"delay": 90 * 86400}, {"deliver_at": moment}, {"ttl": 1.5}, {"delay": 0}):
-        writing.write(shop, rows(**facts))
+        write(shop, **facts)
     found = shop.execute("select deliver_at - now(), deliver_at, ttl from pubsub.outgoing order by id").fetchall()
     assert timedelta(seconds=55) < found[0][0] <= timedelta(seconds=61)
     assert timedelta(days=89) < found[1][0] <= timedelta(days=90)
@@ -86,10 +84,12 @@ def test_delay_due_time_and_time_to_live_are_kept(shop: Connection) -> None:
     ],
 )
 def test_arguments_are_checked_before_the_transaction_is_touched(
-    facts: dict[str, Any], error: type[Exception], text: str
+    postgres: Postgres, shop: Connection, facts: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    with pytest.raises(error, match=text):
-        rows(**facts)
+    with psycopg.connect(postgres.url(shop.info.dbname)) as mine:
+        with pytest.raises(error, match=text):
+            write(mine, **facts)
+        assert mine.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def test_what_is_no_connection_of_psycopg_is_named(shop: Connection) -> None:
@@ -120,16 +120,16 @@ def test_a_database_without_the_table_and_a_role_without_the_right_are_named(
         postgres.connect() as other,
         pytest.raises(ConfigurationError, match=r"database postgres at .* has no pubsub.outgoing"),
     ):
-        writing.write(other, rows())
+        write(other)
     postgres.create_role("stranger")
     stranger = psycopg.connect(postgres.url(shop.info.dbname, "stranger"), autocommit=True)
     with stranger, pytest.raises(ConfigurationError, match="--writers stranger"):
-        writing.write(stranger, rows())
+        write(stranger)
     with psycopg.connect(postgres.url(shop.info.dbname)) as broken:
         with pytest.raises(psycopg.errors.UndefinedColumn):
             broken.execute("select nothing")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            writing.write(broken, rows())
+            write(broken)
 
 
 def test_writers_may_use_a_pooler_that_shares_connections(
@@ -141,25 +141,25 @@ def test_writers_may_use_a_pooler_that_shares_connections(
     ):
         for n in range(20):  # More often than psycopg runs a statement before it prepares it.
             for writer in (one, two):
-                writing.write(writer, rows(bodies=[b"%d" % n]))
+                write(writer, bodies=[b"%d" % n])
                 writer.commit()
     assert len(rows_of(shop)) == 40
 
 
 def test_an_asynchronous_connection_writes_the_same(postgres: Postgres, shop: Connection) -> None:
-    async def write() -> None:
+    async def work() -> None:
         async with await psycopg.AsyncConnection.connect(postgres.url(shop.info.dbname)) as mine:
             assert writing.async_connection_of(mine) is mine
             with pytest.raises(CallerError, match="AsyncClient takes it"):
                 writing.connection_of(mine)
-            await writing.write_async(mine, rows(bodies=[b"lost"]))
+            await writing.write_rows_async(mine, "orders", [b"lost"])
             await mine.rollback()
-            await writing.write_async(mine, rows(bodies=[b"kept"]))
+            await writing.write_rows_async(mine, "orders", [b"kept"])
         async with await psycopg.AsyncConnection.connect(postgres.url("postgres"), autocommit=True) as other:
             with pytest.raises(ConfigurationError):
-                await writing.write_async(other, rows())
+                await writing.write_rows_async(other, "orders", [b""])
 
-    asyncio.run(write())
+    asyncio.run(work())
     assert [row[3] for row in rows_of(shop)] == [b"kept"]
 
 
@@ -169,5 +169,5 @@ def test_the_statement_for_a_writer_needs_no_more_than_the_right_to_insert(
     postgres.create_role("web")
     tables.install(shop, ["web"])
     with psycopg.connect(postgres.url(shop.info.dbname, "web"), autocommit=True) as web:
-        writing.write(web, rows(headers=[{"a": b"b"}], ttl=5))
+        write(web, headers=[{"a": b"b"}], ttl=5)
     assert rows_of(shop) == [("orders", b"", {"a": "b"}, b"x")]

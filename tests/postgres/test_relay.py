@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Iterator
@@ -11,27 +12,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from pubsub import Client, ConfigurationError, Embedded, Message, embedded
-from pubsub.client.outgoing import tables
+from pubsub import CallerError, Client, ConfigurationError, Embedded, Message, embedded
+from pubsub.client.relaying.relay import Relay
 from tests.faults.cluster import until
-from tests.postgres.outgoing import Connection
+from tests.postgres.outgoing import Connection, rows_of, shop
 from tests.postgres.relays import ThreadedRelay
 from tests.postgres.server import Postgres
+
+__all__ = ["shop"]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     with embedded(tmp_path_factory.mktemp("cluster")) as running:
         yield running
-
-
-@pytest.fixture
-def shop(postgres: Postgres) -> Iterator[Connection]:
-    """A connection to a database with the tables, in autocommit."""
-    name = postgres.create_database(postgres.template(tables.install, "with_outgoing"))
-    with postgres.connect(name) as connection:
-        yield connection
-    postgres.drop_database(name)
 
 
 def url_of(postgres: Postgres, connection: Connection) -> str:
@@ -41,6 +35,11 @@ def url_of(postgres: Postgres, connection: Connection) -> str:
 def insert(connection: Connection, topic: str, *bodies: bytes) -> None:
     for body in bodies:
         connection.execute("insert into pubsub.outgoing (topic, body) values (%s, %s)", (topic, body))
+
+
+def active(relay: ThreadedRelay) -> Relay:
+    assert relay.running._relay is not None
+    return relay.running._relay
 
 
 def received(client: Client, topic: str, count: int) -> list[Message]:
@@ -153,9 +152,9 @@ def test_a_topic_that_cannot_be_sent_holds_up_no_other(
         reader.subscribe("orders-5")
         relay.wait(active=True)
         # A quota of one message a second on the topic lets the others of it wait.
-        cluster.client("operator-5").create_topic("slow-5", put_records_per_second=1)
+        cluster.client("operator-5").create_topic("slow-5", rate="1")
         rows = 0
-        while "slow-5" not in getattr(relay.running._relay, "pressure").slow:
+        while "slow-5" not in relay.running._relay.pressure.slow:
             insert(shop, "slow-5", *[b"%d" % n for n in range(rows, rows + 3)])
             rows += 3
         insert(shop, "orders-5", b"free")
@@ -191,3 +190,36 @@ def test_a_relay_with_a_full_table_of_bad_rows_goes_on(
         assert relay.running.snapshot().counters["rows_refused"] == 10
     row: Any = shop.execute("select count(*), min(reason) from pubsub.refused").fetchone()
     assert row == (10, "topic '_bad' is not allowed: * > # and a leading _ or $ are reserved")
+
+
+def test_a_client_relays_beside_its_own_work_and_writes_rows_itself(
+    cluster: Embedded, postgres: Postgres, shop: Connection, tmp_path: Path
+) -> None:
+    url = url_of(postgres, shop)
+    with pytest.raises(CallerError, match="relay=True needs database="):
+        cluster.client("no-database", relay=True)
+    with cluster.client("reader-7") as reader, psycopg.connect(url) as mine:
+        reader.subscribe("orders-7")
+        with cluster.client("billing-7", database=url, relay=True) as billing:
+            ticket = billing.put("orders-7", b"1", connection=mine)
+            assert (ticket.done, ticket.discarded) == (False, False)
+            with pytest.raises(CallerError, match="no number yet"):
+                assert ticket.counter
+            assert billing.put_many("orders-7", [b"2", b"3"], connection=mine) == ()
+            with pytest.raises(CallerError, match="has no timeout"):
+                billing.put("orders-7", b"", connection=mine, timeout=1)
+            mine.commit()
+            assert [message.body for message in received(reader, "orders-7", 3)] == [b"1", b"2", b"3"]
+        reader.put("orders-7", b"4", connection=mine)
+        mine.commit()
+        assert [row[3] for row in rows_of(shop)] == [b"4"]  # The relay has ended with its client.
+
+        async def work() -> None:
+            async with cluster.async_client("async-7", database=url, relay=True) as client:
+                async with await psycopg.AsyncConnection.connect(url) as own:
+                    await client.put("orders-7", b"5", connection=own)
+                    await client.put_many("orders-7", [b"6"], connection=own)
+                await asyncio.to_thread(until, lambda: not rows_of(shop), "the relay has taken the rows")
+
+        asyncio.run(work())
+        assert [message.body for message in received(reader, "orders-7", 3)] == [b"4", b"5", b"6"]

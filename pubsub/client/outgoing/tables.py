@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.client.outgoing.failures import place_of, remedy, telling
 from pubsub.client.storage.postgres import installing
-from pubsub.errors import ConfigurationError, StorageError
+from pubsub.errors import ConfigurationError
 from pubsub.protocol import check_id
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def check(connection: Connection) -> None:
         row = connection.execute("select format from pubsub.relay").fetchone()
     found = 0 if row is None else row[0]
     if found < FORMAT:
-        raise ConfigurationError(f"{place_of(connection)} has outgoing rows in format {found}; {_remedy(connection)}")
+        raise ConfigurationError(f"{place_of(connection)} has outgoing rows in format {found}; {remedy(connection)}")
     if found > FORMAT:
         reason = f"has outgoing rows in format {found} of a newer release; this one knows up to {FORMAT}: upgrade"
         raise ConfigurationError(f"{place_of(connection)} {reason}")
@@ -103,42 +103,3 @@ def claim(connection: Connection, wanted: str | None) -> str:
         reason = f"has the relay {name}, which may have messages to send; give --name {name}, or no name"
         raise ConfigurationError(f"{place_of(connection)} {reason}")
     return name
-
-
-def place_of(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> str:
-    """Return the place of a database as text for errors; it contains no password."""
-    info = connection.info
-    where = f"{info.host}:{info.port}" if info.host else "?"
-    return f"database {info.dbname} at {where}"
-
-
-def _remedy(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], more: str = "") -> str:
-    return f"run: pubsub relay --install --database URL{more}, as a role that may create a schema there"
-
-
-@contextmanager
-def telling(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """Turn errors of the database into ours, with the next step in the text.
-
-    Raises:
-        ConfigurationError: the tables are missing or of another format, or the role lacks a right.
-        StorageError: any other error.
-    """
-    from psycopg import Error, errors  # noqa: PLC0415 - the package is optional.
-
-    try:
-        yield
-    except (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn, errors.UndefinedFunction):
-        raise ConfigurationError(f"{place_of(connection)} has no pubsub.outgoing; {_remedy(connection)}") from None
-    except errors.InsufficientPrivilege as error:
-        user = connection.info.user
-        reason = f"role {user} lacks a right there ({_line(error)}); {_remedy(connection, f' --writers {user}')}"
-        raise ConfigurationError(f"{place_of(connection)}: {reason}") from None
-    except errors.UndefinedObject as error:
-        raise ConfigurationError(f"{place_of(connection)}: {_line(error)}; create the role first") from None
-    except Error as error:
-        raise StorageError(place_of(connection), _line(error)) from error
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
+from pubsub.base.clock import SystemClock
 from pubsub.client.arguments import Headers, check_bodies, check_headers, check_key
 from pubsub.client.due import due_time
+from pubsub.client.outgoing.failures import place_of, telling
 from pubsub.client.outgoing.limits import OUTGOING_BYTES_MAX
 from pubsub.client.outgoing.packing import encoded_headers
-from pubsub.client.outgoing.tables import place_of, telling
+from pubsub.client.storage.transaction import Ticket
 from pubsub.client.ttl import with_ttl
 from pubsub.errors import CallerError, ConfigurationError, InvalidName, StorageError, TooLarge
 from pubsub.protocol import check_new_topic
@@ -39,6 +41,14 @@ from unnest(%(keys)s::bytea[], %(headers)s::text[], %(bodies)s::bytea[])
     with ordinality as message (key, headers, body, place)
 order by place
 """
+
+
+class RowTimes(TypedDict):
+    """Keyword arguments of `write_rows` about time."""
+
+    delay: float | None
+    deliver_at: datetime | None
+    ttl: float | None
 
 
 class RowsToWrite(NamedTuple):
@@ -124,7 +134,7 @@ def check_alone(transaction: object, timeout: object) -> None:
     """Check that a put by a caller's connection has no argument that needs the client's own state.
 
     Raises:
-        CallerError: it has.
+        CallerError: it has one.
     """
     for name, value in (("transaction", transaction), ("timeout", timeout)):
         if value is not None:
@@ -197,27 +207,84 @@ def _errors(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) 
         raise cause from None
 
 
-def write(connection: psycopg.Connection[Any], rows: RowsToWrite) -> None:
-    """Insert rows in the connection's transaction; all of them or none, also in autocommit.
+def write_rows(
+    connection: Any,
+    topic: str,
+    bodies: Sequence[bytes],
+    *,
+    keys: Sequence[bytes] = (),
+    headers: Sequence[Headers | None] = (),
+    delay: float | None = None,
+    deliver_at: datetime | None = None,
+    ttl: float | None = None,
+) -> None:
+    """Write messages as outgoing rows by a connection of the caller, in its transaction, without a client.
+
+    The relay of the database sends them after the commit, each once and in order, and never after a rollback.
+
+    Args:
+        connection: a `psycopg.Connection`, or what SQLAlchemy's `session.connection().connection` gives.
+        topic, bodies, keys, headers, delay, deliver_at, ttl: as for `Client.put_many`.
 
     Raises:
-        ConfigurationError: the database has no table for them, or the role may not write there.
-        CallerError: the table refused a row.
+        CallerError: an argument is not allowed, or the table refused a row; InvalidName, TooLarge for names and sizes.
+        ConfigurationError: the database has no table for outgoing rows, or the role may not write there.
         psycopg.Error: any other error of the caller's transaction.
     """
+    found = connection_of(connection)
+    rows = checked(topic, bodies, keys, headers, delay, deliver_at, ttl, SystemClock().wall())
     statements = [*rows.statements()]
     # A transaction block of a connection that is idle would commit at its end, which only the caller may do.
-    block = connection.transaction() if connection.autocommit and len(statements) > 1 else nullcontext()
-    with _errors(connection), block:
+    block = found.transaction() if found.autocommit and len(statements) > 1 else nullcontext()
+    with _errors(found), block:
         for parameters in statements:
-            connection.cursor().execute(_INSERT, parameters, prepare=False)
+            found.cursor().execute(_INSERT, parameters, prepare=False)
 
 
-async def write_async(connection: psycopg.AsyncConnection[Any], rows: RowsToWrite) -> None:
-    """Insert rows as `write`, by an asynchronous connection."""
+async def write_rows_async(
+    connection: Any,
+    topic: str,
+    bodies: Sequence[bytes],
+    *,
+    keys: Sequence[bytes] = (),
+    headers: Sequence[Headers | None] = (),
+    delay: float | None = None,
+    deliver_at: datetime | None = None,
+    ttl: float | None = None,
+) -> None:
+    """Write messages as outgoing rows as `write_rows`, by a `psycopg.AsyncConnection`."""
+    found = async_connection_of(connection)
+    rows = checked(topic, bodies, keys, headers, delay, deliver_at, ttl, SystemClock().wall())
     statements = [*rows.statements()]
-    block = connection.transaction() if connection.autocommit and len(statements) > 1 else nullcontext()
-    with _errors(connection):
+    block = found.transaction() if found.autocommit and len(statements) > 1 else nullcontext()
+    with _errors(found):
         async with block:
             for parameters in statements:
-                await connection.cursor().execute(_INSERT, parameters, prepare=False)
+                await found.cursor().execute(_INSERT, parameters, prepare=False)
+
+
+class RowTicket(Ticket):
+    """The ticket of a message that is an outgoing row: it has no number before the relay takes it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return "<Ticket of an outgoing row>"
+
+    @property
+    def counter(self) -> int:
+        """Raise CallerError: the relay numbers the message after the caller's commit."""
+        raise CallerError("an outgoing row has no number yet: the relay numbers it after your commit")
+
+    @property
+    def done(self) -> bool:
+        """False: only the caller's commit, and then the relay, decide."""
+        return False
+
+    @property
+    def discarded(self) -> bool:
+        """False, as `done`."""
+        return False

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.client.core.chain import Chain
+from pubsub.client.outgoing.failures import telling
 from pubsub.client.outgoing.limits import TAKEN_BYTES_MAX, TAKEN_ROWS_MAX
-from pubsub.client.outgoing.tables import telling
 from pubsub.client.outgoing.taking import take
 from pubsub.client.relaying.pressure import Pressure
 from pubsub.errors import StorageError

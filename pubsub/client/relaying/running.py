@@ -80,6 +80,10 @@ class Running:
         self._taken = self._sent = self._refused = self._takeovers = 0
         self._standing_by = False
 
+    def close(self) -> None:
+        """Release the connection, in place of `run`."""
+        self._watch.close()
+
     def run(self) -> None:
         """Work until `stop` is set.
 

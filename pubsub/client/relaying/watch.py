@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pubsub.client.outgoing import taking
-from pubsub.client.outgoing.tables import check, claim, telling
+from pubsub.client.outgoing.failures import telling
+from pubsub.client.outgoing.tables import check, claim
 from pubsub.client.storage.postgres import life
 from pubsub.client.storage.postgres.connecting import StoreConnection, connect
 
