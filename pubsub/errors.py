@@ -32,7 +32,7 @@ THIS_PROCESS = "this process"
 
 
 _PASSWORDS = (
-    (re.compile(r"(://[^/:@\s]*):\S*@"), r"\1@"),
+    (re.compile(r"(://[^/:@\s]*):.*@"), r"\1@"),
     (re.compile(r"\b(password|passfile)\s*=\s*('[^']*'|[^&\s'\"]*)", re.IGNORECASE), r"\1=…"),
 )
 

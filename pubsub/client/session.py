@@ -28,7 +28,6 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
-from pubsub.client.core.subscription import Subscription
 from pubsub.client.session_parts import (
     SessionParts,
     boot_id,
@@ -115,6 +114,7 @@ class Session(Steps):
         try:
             sink = self._parts.open_sink(settings.record if record is None else record)
             self.store: ClientStore = open_store(name, settings, boot, vfs, self._parts.stores)
+            self.store.on_lost = self.was_interrupted
             with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
@@ -198,12 +198,6 @@ class Session(Steps):
         self._messenger.recover()
         if self.unusable:
             self._messenger.announce()
-
-    def leave(self, error: BaseException | None = None) -> None:
-        """End a step. If the store has lost the state that memory has, the client opens itself again."""
-        if self.store.lost:
-            self.unusable = True
-        super().leave(error)
 
     # The turn
 
@@ -315,8 +309,6 @@ class Session(Steps):
 
     def send(self) -> None:
         """Send all messages that may be sent, and note the time of the next turn. The lock is held."""
-        if self.store.lost:
-            return
         core, now = self.core, self.now
         if core.refusing.retry_due:  # First, since the messages below need a connection.
             core.refusing.retry_due = False
@@ -329,6 +321,14 @@ class Session(Steps):
         before, self._next = self._next, _NEVER if due is None else due
         if self._next < before:
             self._messenger.wake()
+
+    @property
+    def may_send(self) -> bool:
+        """True if anything but a new message of a group may be due, or the time of the next turn may have changed."""
+        core, at = self.core, self._next
+        if self.held_since is not None or core.outbox.active or (core.sync_at is not None and core.sync_at < at):
+            return True
+        return self.now >= at
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; return `done()`."""
@@ -364,17 +364,6 @@ class Session(Steps):
         """
         if self.store.failed:
             self.sync()
-
-    def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
-        """Make durable that losses were raised; `fsync` forces a commit.
-
-        Raises:
-            StorageError: the commit failed.
-        """
-        if fsync or any(sub.losses.told for sub in subs):
-            self.commit([change for sub in subs for change in sub.losses.forget(sub.topic)], fsync=fsync)
-            for sub in subs:
-                sub.losses.forgot()
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """Accept the committed puts of a transaction. The lock is held."""

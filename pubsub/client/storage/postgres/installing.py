@@ -13,6 +13,8 @@ FORMAT: Final = 1
 SCHEMA: Final = Path(__file__).with_name("schema.sql")
 """The tables as plain SQL, for migration tools too."""
 
+NOT_NUMBERED: Final = 0
+
 _LOCK: Final = "select pg_advisory_xact_lock(hashtextextended('pubsub schema', 0))"
 
 
@@ -37,6 +39,8 @@ def prepare(connection: psycopg.Connection[Any], path: str) -> None:
             f"the role may not make or use the schema pubsub ({reason}); let the owner of the database run the file "
             f"{SCHEMA.name} of the package once, and grant the rights (docs/how-to/your-own-database.md)",
         ) from None
+    if found == NOT_NUMBERED:
+        raise StorageError(path, "the schema pubsub has no format number; restore it, or remove it if it is not ours")
     if found is None or found > FORMAT:
         raise StoreNewer(path, found or 0, FORMAT)
 
@@ -46,4 +50,4 @@ def _format(connection: psycopg.Connection[Any]) -> int | None:
     if row is None or not row[0]:
         return None
     row = connection.execute("select number from pubsub.format").fetchone()
-    return None if row is None else int(row[0])
+    return NOT_NUMBERED if row is None else int(row[0])

@@ -10,6 +10,8 @@ commit is missing, and counts the commit. Every commit is durable when it return
 
 In the last two cases memory may differ from the database. The store is `lost` then: the session sends nothing more, and
 its next call loads the state again.
+
+The rules are docs/explanation/databases.md, DB3 and DB4.
 """
 
 from __future__ import annotations
@@ -269,7 +271,8 @@ class PostgresStore(Reading):
             while cursor.nextset():
                 pass
             if cursor.statusmessage != "COMMIT":
-                self.rollback()
+                self._unsure = False
+                self._abandon()
                 raise HandlerMisused(errors.MISUSED)
 
         self._decided(finish)
@@ -295,7 +298,7 @@ class PostgresStore(Reading):
 
     def _refuse(self, error: psycopg.Error) -> None:
         """Raise the error of the last statements; nothing of the transaction happened."""
-        self.rollback()
+        self._abandon()
         if error.sqlstate == errors.OVER:
             with self.errors():
                 self._compare(life.read(self._connection, self._client))
@@ -307,7 +310,7 @@ class PostgresStore(Reading):
 
     def undo(self, error: BaseException) -> None:
         """Roll back after a failure, and raise an error of the database: as one of ours if it is no statement's."""
-        self.rollback()
+        self._abandon()
         if isinstance(error, psycopg.Error):
             if self.kind_of(error) is ErrorKind.DISK:
                 self.failed = True
@@ -316,10 +319,15 @@ class PostgresStore(Reading):
 
     def rollback(self) -> None:
         """Roll back the open transaction, if there is one, and return to the state that the database has."""
-        self._mark, self._connection.guarded = "", False
         if self._unsure or self._trouble is not None:
             self._settle()
-        elif self.in_transaction:
+        else:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Roll back the open transaction, if there is one."""
+        self._mark, self._connection.guarded = "", False
+        if self.in_transaction:
             with suppress(psycopg.Error):  # With the connection, the transaction is gone.
                 self._connection.execute("rollback")
 
@@ -419,6 +427,7 @@ class PostgresStore(Reading):
         """
         if isinstance(self._trouble, StoreInUse):
             raise self._trouble
+        self._mark, self._connection.guarded = "", False
         with self.errors():
             if self._connection.broken or self._connection.closed:
                 found = self._reconnect(time.monotonic() + self._seconds)
