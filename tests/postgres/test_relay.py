@@ -152,7 +152,7 @@ def test_a_topic_that_cannot_be_sent_holds_up_no_other(
         reader.subscribe("orders-5")
         relay.wait(active=True)
         # A quota of one message a second on the topic lets the others of it wait.
-        cluster.client("operator-5").create_topic("slow-5", rate="1")
+        cluster.client("operator-5").create_topic("slow-5", rate="1/s")
         rows = 0
         while "slow-5" not in relay.running._relay.pressure.slow:
             insert(shop, "slow-5", *[b"%d" % n for n in range(rows, rows + 3)])
