@@ -15,6 +15,7 @@ from pubsub import Client
 from pubsub.cli import main
 from pubsub.errors import DataLoss, Superseded, Unavailable
 from tests.faults.cluster import Cluster, Process, until
+from tests.faults.hostile import KEYS, with_keys
 
 pytestmark = pytest.mark.faults
 
@@ -321,7 +322,7 @@ def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, o
     assert drained(bob, "t", 3) == [b"2", b"3", b"4"]
 
 
-@pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
+@pytest.mark.parametrize("keys", KEYS, ids=with_keys)
 def test_a_topic_on_its_way_to_a_lost_server_is_taken_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: bool
 ) -> None:

@@ -29,6 +29,7 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
+from pubsub.protocol.group_bodies import REDELIVER
 from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME, Killed
 from tests.simulation.grouping.plan import Plan, is_poison
@@ -41,6 +42,9 @@ BLOCK_SECONDS_MAX = 20.0
 
 KILLED_LAST_MAX = 8
 """Processes that messages of one group may kill without faults, because each takes seconds to start again."""
+
+TOLD_SECONDS_MAX = 0.02
+"""Longest time from a request that tells something as done to a power cut, less than to the next fsync."""
 
 FINISHING_SECONDS_MAX = 0.005
 """Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
@@ -68,6 +72,7 @@ class Worker(ClientNode):
 
     Attributes:
         kill_at: the place where its process is to be killed; "": nowhere.
+        when_told: called with it, soon after it has told something as done; None: nothing is.
         finishing: its handlers fail no more.
         away: it is not started.
         stores: store IDs that it had.
@@ -78,6 +83,7 @@ class Worker(ClientNode):
         self.crews, self.history = crews, crews.history
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
         self.kill_at = ""
+        self.when_told: Callable[[Worker], None] | None = None
         self.finishing = self.away = False
         self.directory = 0
         self.blocked = False
@@ -143,6 +149,11 @@ class Worker(ClientNode):
     def turn(self) -> None:
         super().turn()
         self._run_tasks()
+        if self.when_told is not None and self.alive and not self.is_unwinding:
+            sent = [member.sent for member in self.session.core.members.values()]
+            if any(one is not None and one.work.say.done for one in sent):
+                self.world.after(TOLD_SECONDS_MAX * self.world.random.random(), self.when_told, self)
+                self.when_told = None
 
     def _run_tasks(self) -> None:
         while True:
@@ -354,7 +365,8 @@ class Worker(ClientNode):
         crew.kills[body] += 1
         self.crews.counters["group handlers killed by a message"] += 1
         most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
-        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed):
+        given_up = crew.released or crew.plan.wish.on_lost == REDELIVER  # Then some are told while another one has it.
+        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed or given_up):
             self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
         self._killed(IN_HANDLER)
 
