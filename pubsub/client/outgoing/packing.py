@@ -1,7 +1,9 @@
-"""Pack outgoing rows into batches: each topic's rows in the order of their numbers (D7 is the order of the numbers).
+"""Pack outgoing rows into batches: each topic's rows in the order of their numbers.
 
 Rows of one transaction keep their order. Of two transactions, the one that began after the other's end comes later.
 The rows of transactions at the same time may interleave, since the database gives no order to them.
+
+The rule is docs/explanation/outgoing.md, OR5.
 """
 
 from __future__ import annotations

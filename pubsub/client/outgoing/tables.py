@@ -1,4 +1,7 @@
-"""Make the tables of outgoing rows from the SQL files beside this module, and check that a database has them."""
+"""Make the tables of outgoing rows from the SQL files beside this module, and check that a database has them.
+
+The rule is docs/explanation/outgoing.md, OR3.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Take outgoing rows in the transaction of the relay's outbox (D6): committed together, a row is taken once.
+"""Take outgoing rows in the transaction of the relay's outbox: committed together, a row is taken once.
 
 The transaction is READ COMMITTED, so that its second statement sees every row that was committed before it began. The
 first statement locks the client's row of state: a relay whose life has ended waits there until its successor has
 committed, and then fails at the end of its transaction. No row is skipped because another transaction has locked it:
 a row that is passed over could be taken after a later row of its topic.
+
+The rule is docs/explanation/outgoing.md, OR2.
 """
 
 from __future__ import annotations

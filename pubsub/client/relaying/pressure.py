@@ -2,6 +2,8 @@
 
 The rows of a full topic stay in the table, and those of other topics go on. A topic that is full only for a moment is
 waited for: otherwise each look for rows of other topics would pass over all of its rows.
+
+The rule is docs/explanation/outgoing.md, OR4.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A transaction deletes rows and adds them, as numbered batches, to the outbox. Both are one commit, so a row is taken
 once. From there on the batches are puts of a client: a server that gets one again recognises its number.
+
+The rule is docs/explanation/outgoing.md, OR1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Run a relay: wait as a spare until no other one is active, work, and go on after failures of the database."""
+"""Run a relay: wait as a spare until no other one is active, work, and go on after failures of the database.
+
+The rule is docs/explanation/outgoing.md, OR6.
+"""
 
 from __future__ import annotations
 
