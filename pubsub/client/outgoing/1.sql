@@ -8,7 +8,7 @@ create schema if not exists pubsub;
 -- A value is a text, or {"hex": "00ff"} for bytes that are no text. A time to live becomes a further header.
 create or replace function pubsub.headers_are_valid(headers jsonb, ttl interval) returns boolean
 language sql immutable parallel safe set search_path = pg_catalog as $$
-    select case when headers is null then true when jsonb_typeof(headers) <> 'object' then false else (
+    select case when jsonb_typeof(headers) <> 'object' then false else (
         select count(*) <= case when ttl is null then 16 else 15 end
             and (ttl is null or not headers ? '$ttl')
             and coalesce(sum(3 + octet_length(name) + case jsonb_typeof(value)
@@ -47,7 +47,7 @@ create table if not exists pubsub.outgoing (
     constraint "body and key have at most 16,760,832 bytes together"
         check (octet_length(body) + octet_length(key) <= 16760832),
     constraint "headers, with ttl, are up to 16 texts or {hex: digits}, 8 KiB"
-        check (pubsub.headers_are_valid(headers, ttl))
+        check (headers is null or pubsub.headers_are_valid(headers, ttl))
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000,
