@@ -29,7 +29,6 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
-from pubsub.protocol.group_bodies import REDELIVER
 from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME, Killed
 from tests.simulation.grouping.plan import Plan, is_poison
@@ -342,32 +341,13 @@ class Worker(ClientNode):
             raise Reject("no use") if how == "reject" else HandlerError("on purpose")
         number = transaction.execute("select count(*) from effects").get
         self._maybe_killed(CLAIMED)
-        transaction.execute(
-            "insert into effects (topic, crew, body, id, attempts, doubtful, turn, number)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                plan.topic,
-                plan.name,
-                body,
-                message.id,
-                message.attempts,
-                message.doubtful,
-                self.crews.next_turn(),
-                number,
-            ),
-        )
+        _insert(transaction, plan, message, self.crews.next_turn(), number)
 
     def _killed_by(self, message: Message, crew: Crew) -> None:
-        """A message kills the process; each attempt is told, so that it becomes a dead letter (GR17, GR23)."""
-        body = message.body.decode()
-        crew.poisoned.add(message.id)
-        crew.killed_last += self.finishing
-        crew.kills[body] += 1
+        """A message kills the process."""
         self.crews.counters["group handlers killed by a message"] += 1
-        most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
-        given_up = crew.released or crew.plan.wish.on_lost == REDELIVER  # Then some are told while another one has it.
-        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed or given_up):
-            self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
+        if found := crew.killed(message.body.decode(), message.id, last=self.finishing):
+            self.history.violate(found)
         self._killed(IN_HANDLER)
 
     # Errors
@@ -414,18 +394,7 @@ class Worker(ClientNode):
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows of its table."""
-        path = f"/{self.name}/{self.client}.db"
-        if self.alive:
-            return list(self.session.store.db.execute(_SELECT))
-        if path not in self.host.disk.files:
-            return []
-        db = apsw.Connection(path, vfs=NAME)
-        db.pragma("locking_mode", "exclusive")
-        try:
-            there = list(db.execute("select 1 from sqlite_schema where name = 'effects'"))
-            return list(db.execute(_SELECT)) if there else []
-        finally:
-            db.close()
+        return list(self.session.store.db.execute(_SELECT)) if self.alive else _rows_at_rest(self)
 
     def effects(self) -> list[tuple[tuple[str, str], Effect]]:
         """The effects in its table, each with its group."""
@@ -441,3 +410,23 @@ class Worker(ClientNode):
 
 
 _SELECT = "select topic, crew, body, id, attempts, doubtful, turn from effects order by n"
+
+
+def _rows_at_rest(worker: Worker) -> list[tuple[Any, ...]]:
+    path = f"/{worker.name}/{worker.client}.db"
+    if path not in worker.host.disk.files:
+        return []
+    db = apsw.Connection(path, vfs=NAME)
+    db.pragma("locking_mode", "exclusive")
+    try:
+        there = list(db.execute("select 1 from sqlite_schema where name = 'effects'"))
+        return list(db.execute(_SELECT)) if there else []
+    finally:
+        db.close()
+
+
+def _insert(transaction: Any, plan: Plan, message: Message, turn: int, number: int) -> None:
+    transaction.execute(
+        "insert into effects (topic, crew, body, id, attempts, doubtful, turn, number) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (plan.topic, plan.name, message.body.decode(), message.id, message.attempts, message.doubtful, turn, number),
+    )
