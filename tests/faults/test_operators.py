@@ -18,7 +18,6 @@ from tests.faults.cluster import Cluster, Process, until
 from tests.faults.hostile import KEYS, with_keys
 
 pytestmark = pytest.mark.faults
-
 PATIENT = ("--wait", "30", "--yes", "--json")
 
 
