@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import Any
 
-from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import explain
 from pubsub.client.flows.batches import BATCH_MAX, BatchProcessing
@@ -21,16 +17,13 @@ from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.worker_pool import check_concurrency, on_threads
 from pubsub.client.group_calls import Claim, GroupCalls
 from pubsub.client.guards import guards, within_call
-from pubsub.client.outgoing.writing import RowTicket, RowTimes, check_alone, write_rows
-from pubsub.client.publisher import Publisher
+from pubsub.client.publisher_calls import PublisherCalls
 from pubsub.client.steps import guarded
-from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.subscriber_calls import SubscriberCalls
 from pubsub.client.topic_calls import TopicCalls
-from pubsub.client.ttl import all_with_ttl, with_ttl
 
 
-class Client(SubscriberCalls, GroupCalls, TopicCalls):
+class Client(PublisherCalls, SubscriberCalls, GroupCalls, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. One process at a time may open the state, in a directory or a PostgreSQL database.
@@ -81,138 +74,6 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
                 session.recover(handled=True)
                 explain(session, error)
             raise
-
-    # Puts
-
-    def put(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        key: bytes = b"",
-        headers: Headers | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        transaction: Transaction | None = None,
-        connection: Any = None,
-        wait: bool = True,
-    ) -> Ticket:
-        """Publish one message, after the unfinished puts on the same topic.
-
-        Args:
-            topic: 1-80 printable ASCII characters without space, not `*` `>` `#`, nor `_` or `$` as the first.
-            body: content; with key and headers it must fit into a batch of BATCH_BYTES_MAX bytes.
-            key: message key, delivered as `Message.key`; b"": none.
-            headers: names and values, delivered as `Message.headers`: at most MESSAGE_HEADERS_MAX names of 1-64
-                printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX bytes in all.
-            delay, deliver_at: seconds after the call, or a datetime with a time zone: deliver it then. At most 90 days.
-            ttl: seconds from the message's timestamp; clients pass it over afterwards. None: it does not expire.
-            timeout: in seconds; None: the client's.
-            transaction: put in the commit of this transaction; the call then returns at once.
-            connection: your own connection of psycopg 3, or SQLAlchemy's `session.connection().connection`: the message
-                is a row of your transaction, and the relay of its database sends it after your commit. It has no
-                `timeout`, no `transaction` and no number yet; see `write_rows` for the errors.
-            wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
-
-        Returns:
-            A ticket with the message's `counter`; its `done` is True once the message is on the server's disk.
-
-        Raises:
-            InvalidName, TooLarge, CallerError, StorageError: an argument or the disk refused it; nothing was sent.
-            InDoubt: no answer came in time; the message is kept and goes out once, with the next put or `flush`.
-            NotAllowed: a proxy denies the right to put there. The message is kept as with InDoubt, and not tried again
-                before. While proxies still differ after a change of rights, a denial by one of them ends the call.
-            KeyRefused: every proxy rejects this client's key, or has an unexpected key itself; the text names the
-                remedy for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
-            StateCopied: a copy of this state was used elsewhere; see `renew`.
-        """
-        if connection is not None:
-            check_alone(transaction, timeout)
-            times: RowTimes = {"delay": delay, "deliver_at": deliver_at, "ttl": ttl}
-            write_rows(connection, topic, (body,), keys=(key,), headers=(headers,), **times)
-            return RowTicket()
-        headers = headers if ttl is None else with_ttl(headers, ttl)
-        at_once = delay is None and deliver_at is None and transaction is None
-        if at_once and wait is True:
-            return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
-        if at_once and wait is False:
-            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
-            if now is not None:
-                return now
-        more = *metadata_of(key, headers), delay, deliver_at
-        return Ticket(self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))[0])
-
-    def put_many(
-        self,
-        topic: str,
-        bodies: Sequence[bytes],
-        *,
-        keys: Sequence[bytes] = (),
-        headers: Sequence[Headers | None] = (),
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        transaction: Transaction | None = None,
-        connection: Any = None,
-        wait: bool = True,
-    ) -> Sequence[int]:
-        """Publish messages in order, in one commit and in as few batches as possible.
-
-        Args:
-            topic: as for `put`.
-            bodies: one body for each message.
-            keys, headers: empty, or one for each message: see `put`.
-            delay, deliver_at, ttl, timeout, transaction, connection, wait: as for `put`; for all of them together.
-
-        Returns:
-            The messages' counters; none with `connection`.
-
-        Raises:
-            PubsubError: as `put`.
-        """
-        if connection is not None:
-            check_alone(transaction, timeout)
-            times: RowTimes = {"delay": delay, "deliver_at": deliver_at, "ttl": ttl}
-            write_rows(connection, topic, bodies, keys=keys, headers=headers, **times)
-            return ()
-        if ttl is not None:
-            bodies, headers = all_with_ttl(bodies, headers, ttl)
-        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
-        return counters(self._run(flow))
-
-    def publisher(
-        self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
-    ) -> Publisher:
-        """Open a publisher, which takes messages one at a time and sends them in batches.
-
-        A publisher is a context manager, and flushes at the end of its `with` block.
-
-        Args:
-            topic: topic of all its messages.
-            records: most messages in a batch; None: the client's setting.
-            size: most bytes of a batch; None: the client's setting.
-            linger: seconds until an open batch is sent; None: the client's setting.
-
-        Raises:
-            InvalidName, CallerError: an argument is not allowed.
-        """
-        return Publisher(self._held, self._run, topic, records=records, size=size, linger=linger)
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until the server has stored every unfinished put on its disk.
-
-        Args:
-            timeout: in seconds; None: the client's.
-
-        Raises:
-            InDoubt: some puts got no answer in time; they are kept.
-            NotAllowed: the right to put is missing for some topics; puts on the others are finished.
-            KeyRefused: as `put`.
-        """
-        self._run(self._calls.puts.flush(timeout))
 
     # Messages
 

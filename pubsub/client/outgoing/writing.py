@@ -288,3 +288,11 @@ class RowTicket(Ticket):
     def discarded(self) -> bool:
         """False, as `done`."""
         return False
+
+
+def put_row(
+    connection: Any, topic: str, body: bytes, key: bytes, headers: Headers | None, times: RowTimes
+) -> RowTicket:
+    """Write one message as a row, and return its ticket. Arguments and errors as `write_rows`."""
+    write_rows(connection, topic, (body,), keys=(key,), headers=(headers,), **times)
+    return RowTicket()
