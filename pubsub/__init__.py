@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pubsub.client.errors import CallKept as CallKept
     from pubsub.client.errors import CallOver as CallOver
     from pubsub.client.errors import ClaimLost as ClaimLost
+    from pubsub.client.errors import CommitInDoubt as CommitInDoubt
+    from pubsub.client.errors import DatabaseOlder as DatabaseOlder
     from pubsub.client.errors import GroupDiffers as GroupDiffers
     from pubsub.client.errors import GroupEnded as GroupEnded
     from pubsub.client.errors import GroupFull as GroupFull
@@ -108,8 +110,8 @@ _NAMES = {
         "write_rows write_rows_async"
     ),
     "pubsub.client.errors": (
-        "CallDiscarded CallExpired CallFailed CallKept CallOver ClaimLost GroupDiffers GroupEnded GroupFull "
-        "GroupInDoubt GroupSuspended HistoryChanged NoSuchCall RangeLoss StartGone"
+        "CallDiscarded CallExpired CallFailed CallKept CallOver ClaimLost CommitInDoubt DatabaseOlder GroupDiffers "
+        "GroupEnded GroupFull GroupInDoubt GroupSuspended HistoryChanged NoSuchCall RangeLoss StartGone"
     ),
     "pubsub.config.settings": "ClientSettings",
     "pubsub.embedded": "Embedded embedded",

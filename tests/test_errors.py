@@ -16,6 +16,8 @@ from pubsub.client.errors import (
     CallKept,
     CallOver,
     ClaimLost,
+    CommitInDoubt,
+    DatabaseOlder,
     GroupDiffers,
     GroupEnded,
     GroupFull,
@@ -65,6 +67,8 @@ from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerO
 
 EXAMPLES = [
     StartGone("t", "00000000000000aa.1"),
+    CommitInDoubt("postgresql://db/shop", 5.0, "no answer"),
+    DatabaseOlder("postgresql://db/shop", 17, 12),
     HistoryChanged("t", "00000000000000aa.1"),
     RangeLoss("t", "00000000000000aa.1", "00000000000000aa.2", "dropped"),
     NoWorker("billing", "it has no worker"),

@@ -45,8 +45,7 @@ class PublisherCalls(ClientBase, ABC):
         Args:
             topic: 1-80 printable ASCII characters without space, not `*` `>` `#`, nor `_` or `$` as the first.
             body: content; with key and headers it must fit into a batch of BATCH_BYTES_MAX bytes.
-            key, headers: delivered as `Message.key` and `Message.headers`. At most MESSAGE_HEADERS_MAX names of 1-64
-                printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX bytes in all.
+            key, headers: delivered as `Message.key` and `Message.headers`. MESSAGE_HEADERS_MAX bounds the headers.
             delay, deliver_at: seconds after the call, or a datetime with a time zone: deliver it then. At most 90 days.
             ttl: seconds from the message's timestamp; clients pass it over afterwards. None: it does not expire.
             timeout: in seconds; None: the client's. transaction: put in its commit, and return at once.
