@@ -7,11 +7,12 @@ compared figures come from the same seconds; the next repetition begins with an 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -84,79 +85,97 @@ def bench(
     It starts a proxy and a server of its own. A share says how many times its floor a figure is: for rates a bare
     pyzmq echo through a forwarding proxy, for latencies that echo and one fdatasync.
     """
-    if services:
-        _measure_services(secs, reps, rival, as_json)
-        return
-    if workers:
-        _measure_workers(reps, as_json)
-        return
-    if retention:
-        _measure_retention(secs, reps, directory, as_json)
-        return
-    if replay:
-        _measure_replay(secs, reps, directory, as_json)
-        return
-    if groups:
-        _measure_groups(secs, reps, directory, as_json)
-        return
+    chosen = {"services": services, "workers": workers, "retention": retention, "replay": replay, "groups": groups}
+    for name, measure in _INSTEAD.items():
+        if chosen[name]:
+            measure(Asked(secs, reps, directory, rival, as_json))
+            return
     numbers = read_sizes(sizes)
     _check(against, spark, with_keys, with_standby, over_http)
-    gc.set_threshold(700, 10, 10)  # This process measures as an application would, with Python's own settings.
     beside = against or (WITHOUT_KEYS if with_keys else WITHOUT_STANDBY if with_standby else "")
     with _measures(spark, with_standby, over_http) as measures, directory_in(directory) as place:
-        from benchmarks.floors import Floors
-
         turns = _turns(choose(measures, only), numbers, reps)
-        results = run(turns, secs, Floors(place), partial(repetition, place, beside))
-    if as_json:
         facts = {"machine": machine(place), "secs": secs, "reps": reps, "keys": with_keys, "against": against}
         facts |= {"standby": True} if with_standby else {}
-        facts["results"] = results.facts()
-        console.print_json(facts | ({"rival": _rival()} if against else {}))
-    else:
-        table = results.table(beside)
-        if against:
-            table.caption, table.caption_justify = _rival(), "left"
-        console.print_table(table)
+        _measure(turns, secs, place, beside, facts if as_json else None)
 
 
-def _measure_services(secs: float, reps: int, rival: Path | None, as_json: bool) -> None:
+def _measure(
+    turns: list[list[tuple[Measure, int]]], secs: float, place: Path, beside: str, facts: dict[str, Any] | None
+) -> None:
+    """Measure, and print a table, or JSON with these facts."""
+    from benchmarks.floors import Floors
+
+    gc.set_threshold(700, 10, 10)  # This process measures as an application would, with Python's own settings.
+    results = run(turns, secs, Floors(place), partial(repetition, place, beside))
+    rival = _rival() if beside == "redis" else ""
+    if facts is not None:
+        console.print_json(facts | {"results": results.facts()} | ({"rival": rival} if rival else {}))
+        return
+    table = results.table(beside)
+    if rival:
+        table.caption, table.caption_justify = rival, "left"
+    console.print_table(table)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options of the measurements of a kind of their own."""
+
+    secs: float
+    reps: int
+    directory: Path | None
+    rival: Path | None
+    as_json: bool
+
+
+def _measure_services(asked: Asked) -> None:
     from benchmarks.services import measure, show
 
-    show(measure(secs, reps, rival), as_json=as_json)
+    show(measure(asked.secs, asked.reps, asked.rival), as_json=asked.as_json)
 
 
-def _measure_workers(reps: int, as_json: bool) -> None:
+def _measure_workers(asked: Asked) -> None:
     from benchmarks.service_workers import REQUESTS, measure, show
 
-    show(measure(REQUESTS, reps), as_json=as_json)
+    show(measure(REQUESTS, asked.reps), as_json=asked.as_json)
 
 
-def _measure_retention(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
+def _measure_retention(asked: Asked) -> None:
     """Measure with the promised sizes from a second on; less makes all smaller."""
     from benchmarks.retention import measure, show
 
     runs = []
-    for rep in range(reps):
-        with directory_in(directory) as place:
-            runs.append(measure(place / f"run{rep}", min(1.0, secs)))
-    show(runs, as_json=as_json)
+    for rep in range(asked.reps):
+        with directory_in(asked.directory) as place:
+            runs.append(measure(place / f"run{rep}", min(1.0, asked.secs)))
+    show(runs, as_json=asked.as_json)
 
 
-def _measure_replay(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
+def _measure_replay(asked: Asked) -> None:
     """Measure a million records from a second on; less makes them fewer."""
     from benchmarks.replay import measure, show
 
-    with directory_in(directory) as place:
-        show(measure(place, min(1.0, secs), reps), as_json=as_json)
+    with directory_in(asked.directory) as place:
+        show(measure(place, min(1.0, asked.secs), asked.reps), as_json=asked.as_json)
 
 
-def _measure_groups(secs: float, reps: int, directory: Path | None, as_json: bool) -> None:
+def _measure_groups(asked: Asked) -> None:
     """Measure with all records from a second on; less makes them fewer."""
     from benchmarks.groups.report import measure, show
 
-    with directory_in(directory) as place:
-        show(measure(place, min(1.0, secs), reps), as_json=as_json)
+    with directory_in(asked.directory) as place:
+        show(measure(place, min(1.0, asked.secs), asked.reps), as_json=asked.as_json)
+
+
+_INSTEAD: Final[dict[str, Callable[[Asked], None]]] = {
+    "services": _measure_services,
+    "workers": _measure_workers,
+    "retention": _measure_retention,
+    "replay": _measure_replay,
+    "groups": _measure_groups,
+}
+"""Measurements of a kind of their own, by their option; the first one that is given counts."""
 
 
 def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_http: bool) -> None:

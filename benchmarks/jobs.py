@@ -45,7 +45,7 @@ Say = Callable[[Any], None]
 
 
 def _job(say: Say, word: str, told: str) -> None:
-    """Begin a job, and say so; what the peer tells of it is `told`."""
+    """Begin a job, and say so; the words of the peer about it are `told`."""
     say({"begins": time.monotonic(), "job": word, "told": told, "worker": os.getpid()})
     time.sleep(LONG_SECONDS)
 
@@ -68,7 +68,7 @@ def ours_worker(say: Say, where: Any, directory: str) -> None:
 
 
 def redis_worker(say: Say, where: str, directory: str) -> None:
-    """XREADGROUP of one job, and XAUTOCLAIM of what is idle for longer than the time-out, as the manual shows."""
+    """XREADGROUP of one job, and XAUTOCLAIM of jobs idle beyond the time-out, as the manual shows."""
     redis, name = connect(where), Path(directory).name
     say("up")
     while True:
@@ -249,7 +249,7 @@ def story(name: str, directory: Path) -> Iterator[str]:
 
 
 def _next(workers: Sequence[Taker], seconds: float) -> dict[str, Any] | None:
-    """What one of the workers begins within a time."""
+    """The job that one of the workers begins within a time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for worker in workers:
@@ -265,7 +265,7 @@ def _told(found: dict[str, Any] | None, since: float, what: str) -> str:
 
 
 def long_job(name: str, directory: Path) -> Iterator[str]:
-    """Run a job that takes longer than the time-out, whose worker lives; yield what happened."""
+    """Run a job that takes longer than the time-out, with a worker that lives; yield the events."""
     with _SERVERS[name](directory / f"{name}-long") as (where, put):
         role = f"benchmarks.jobs:{name}_worker"
         places = [str(directory / f"{name}-l{number}") for number in range(2)]

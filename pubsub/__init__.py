@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pubsub.client import AsyncCallHandler as AsyncCallHandler
     from pubsub.client import AsyncClient as AsyncClient
     from pubsub.client import AsyncHandler as AsyncHandler
+    from pubsub.client import AsyncManyHandler as AsyncManyHandler
     from pubsub.client import AsyncPublisher as AsyncPublisher
     from pubsub.client import Batch as Batch
     from pubsub.client import BatchTicket as BatchTicket
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pubsub.client import Handler as Handler
     from pubsub.client import Headers as Headers
     from pubsub.client import Later as Later
+    from pubsub.client import ManyHandler as ManyHandler
     from pubsub.client import MemberFacts as MemberFacts
     from pubsub.client import Message as Message
     from pubsub.client import Publisher as Publisher
@@ -98,9 +100,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "pubsub.client": (
-        "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
-        "Client DeadLetter GroupFacts GroupLetter Handler Headers Later MemberFacts Message Publisher Purged Reject "
-        "Reply Request Ticket TopicSettings TopicDeleted TopicFacts TopicTimes Transaction"
+        "AsyncCallHandler AsyncClient AsyncHandler AsyncManyHandler AsyncPublisher Batch BatchTicket CallHandler "
+        "CallState Client DeadLetter GroupFacts GroupLetter Handler Headers Later ManyHandler MemberFacts Message "
+        "Publisher Purged Reject Reply Request Ticket TopicSettings TopicDeleted TopicFacts TopicTimes Transaction"
     ),
     "pubsub.client.errors": (
         "CallDiscarded CallExpired CallFailed CallKept CallOver ClaimLost GroupDiffers GroupEnded GroupFull "

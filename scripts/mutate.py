@@ -4,7 +4,7 @@
 
 `tests/mutation/*.toml` list the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
 until something objects, come the test file of the changed module, the tests of its folder, the tests of all folders
-without those that start processes to kill or Spark, and some minutes of simulation. What objects counts only where it
+without those that start processes to kill or Spark, and some minutes of simulation. An objection counts only where it
 objects again, by itself, and not to the tree without the mistake: so an unsteady test catches nothing.
 
 The table on standard output is Markdown. The exit code is 0 where everything was caught, 1 where something was not, and
@@ -48,13 +48,13 @@ class Mutant:
     """One mistake.
 
     Attributes:
-        file: what is changed, from the root of the repository.
-        old, new: the text that stands there once, and what is written instead.
-        wrong: what goes wrong by it.
+        file: the changed one, from the root of the repository.
+        old, new: the text that stands there once, and the text instead.
+        wrong: its harm.
         group: "chosen", "blind", "third", "fourth"; "reserve", which stand in for those that turned out to change
-            nothing; "earlier"; "doors": checks of keys; "trains"; "standby": what two members of a server rest on;
-            "calls"; "binding": what binds a Spark subscription to a checkpoint; "reopening": how a client opens itself
-            again; or "accumulator": how a put closes what waits on its topic.
+            nothing; "earlier"; "doors": checks of keys; "trains"; "standby": the rules of two members of a server;
+            "calls"; "binding": the tie of a Spark subscription to a checkpoint; "reopening": how a client opens itself
+            again; or "accumulator": how a put closes the waiting messages of its topic.
         equivalent: why this one changes nothing; "" where it does.
     """
 
@@ -130,7 +130,7 @@ class Tree:
         os.utime(path, (self._written, self._written))
 
     def run(self, command: Sequence[str], seconds: float, until: re.Pattern[str] | None = None) -> tuple[int, str]:
-        """Run a Python program in it; its exit code, -1 where it took too long, and what it said.
+        """Run a Python program in it; its exit code, -1 where it took too long, and its output.
 
         Args:
             until: ended as soon as a line of its output matches.
@@ -152,7 +152,7 @@ class Tree:
             for line in process.stdout:
                 said.append(line)
                 if until is not None and until.match(line):
-                    said += [next(process.stdout, "")]  # What was found stands in the line behind it.
+                    said += [next(process.stdout, "")]  # The finding stands in the line behind it.
                     break
         finally:
             took_too_long = not signal.getitimer(signal.ITIMER_REAL)[0]
@@ -166,7 +166,7 @@ class Tree:
 
 
 class Trial:
-    """What objects to a mistake.
+    """The tests and seeds that object to a mistake.
 
     Args:
         tree: the copy that it is made in.
@@ -181,7 +181,7 @@ class Trial:
         """Tests and seeds that object to the tree as it is."""
 
     def caught_by(self, mutant: Mutant) -> str:
-        """What catches the mistake, in a few words; "" for nothing.
+        """The catcher of the mistake, in a few words; "" for nothing.
 
         Raises:
             Unfit: it does not fit.
@@ -228,7 +228,7 @@ class Trial:
         return fails and self._tree.run(command, TESTS_SECONDS_MAX)[0] == 0
 
     def _simulation(self, mutant: Mutant) -> str:
-        """The first seed that finds something, and what; or ""."""
+        """The first seed that finds something, with its finding; or ""."""
         seed, end = self._seed, time.monotonic() + 60 * self._minutes
         while (left := end - time.monotonic()) > 1:
             command = ["scripts/simulate.py", "--seed", str(seed), "--minutes", f"{left / 60:.4f}", "--workers", "1"]
@@ -247,7 +247,7 @@ class Trial:
 
 
 def check(mutants: Sequence[Mutant]) -> list[str]:
-    """What does not fit the code any more, of all mistakes that are listed."""
+    """The listed mistakes that do not fit the code any more."""
     wrong = []
     for mutant in mutants:
         try:

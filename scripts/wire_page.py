@@ -51,7 +51,8 @@ FORMS = {
     "bytes": "as they are",
     "topics": "`topic=value`, separated by single spaces",
     "stages": "`attempt=rows`, separated by single spaces",
-    "lines of work": "lines: done, keep, offered, claim, tried, later and dead ([groups](../explanation/groups.md))",
+    "lines of work": "lines: done, keep, offered, claim, tried (with the handler's error), later and dead"
+    " ([groups](../explanation/groups.md))",
     "deletions": "lines of `topic number`",
     "patterns": "lines of `subscriber pattern number on stamp`",
 }

@@ -185,7 +185,6 @@ async def _slow(say: Callable[[Any], None], where: dict[str, Any], directory: st
         async def handle(message: Any, transaction: Any) -> None:
             await asyncio.sleep(HANDLER_SECONDS)
             transaction.execute(EFFECT, (message.topic, message.body))
-            count.add(1)
 
         say("up")
         loop = asyncio.get_running_loop()
@@ -197,7 +196,8 @@ async def _slow(say: Callable[[Any], None], where: dict[str, Any], directory: st
                 say("joined")
                 continue
             count = Count()
-            while await client.process(topic, handle, QUIET_SECONDS, BATCH, group=group, concurrency=CONCURRENCY):
-                pass
+            words = {"group": group, "concurrency": CONCURRENCY}
+            while done := await client.process(topic, handle, QUIET_SECONDS, BATCH, **words):
+                count.add(done)
             await client.leave(topic, group=group)
             say(count.took)

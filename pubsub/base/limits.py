@@ -84,7 +84,10 @@ OFFSET_MAX: Final = (1 << OFFSET_BITS) - 1
 """One above the highest offset of a log. When a log is full, puts are answered `full`."""
 
 GROUPS_MAX: Final = 100
-"""Consumer groups of one topic."""
+"""Consumer groups of one topic that have not ended."""
+
+GROUP_NAMES_MAX: Final = 1_000
+"""Names of groups of one topic, also of ended groups: the number of each is kept permanently."""
 
 PARTS_MAX: Final = 4_096
 """Parts of a keyed group."""
@@ -112,6 +115,9 @@ ATTEMPTS_MAX: Final = 1_000
 
 DEAD_REASON_LENGTH_MAX: Final = 300
 """Characters of the reason why a record is a dead letter, percent-encoded."""
+
+ATTEMPT_ERROR_LENGTH_MAX: Final = 200
+"""Characters of the error of a failed attempt in a group, percent-encoded; a longer one is cut."""
 
 LOST_SECONDS_MIN: Final = 1
 """Least time after which a group gives up what a silent member has claimed."""

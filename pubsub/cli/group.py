@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.base.plurals import counted, verb
 from pubsub.cli.operating import SENDER, confirm
 from pubsub.client import group_requests
 from pubsub.client.group_facts import GroupFacts, GroupLetter, MemberFacts
@@ -114,15 +115,18 @@ def show(loaded: Settings, topic: Topic, name: Name, patience: Patience = 10.0, 
 def _lines(one: GroupFacts) -> Iterator[str]:
     yield f"{one.name} of {one.topic}: {one} (number {one.number})"
     yield f"made {_time(one.made)}"
-    yield f"{one.members_heard:,} of {one.members:,} members are heard, {one.hungry:,} of them wait for work"
-    yield f"{one.waiting:,} messages wait; {one.offered:,} offered, {one.claimed:,} claimed, {one.delayed:,} delayed"
+    yield f"members: {one.members_heard:,} heard of {one.members:,}, {one.hungry:,} waiting for work"
+    yield (
+        f"messages: {one.waiting:,} waiting, {one.offered:,} offered, {one.claimed:,} claimed, {one.delayed:,} delayed"
+    )
     if one.in_doubt:
         since = "" if one.in_doubt_seconds is None else f", for {one.in_doubt_seconds:.0f} s"
         yield (
-            f"{one.in_doubt:,} are in doubt at {one.in_doubt_members:,} silent members{since}: start them again, or"
-            f" see pubsub group members {one.topic} {one.name}"
+            f"in doubt: {counted(one.in_doubt, 'message')} at {counted(one.in_doubt_members, 'silent member')}{since};"
+            f" start {verb(one.in_doubt_members, 'it', 'them')} again, or see pubsub group members {one.topic}"
+            f" {one.name}"
         )
-    yield f"{one.dead_letters:,} dead letters, {console.size(one.dead_letter_bytes)}"
+    yield f"dead letters: {one.dead_letters:,}, {console.size(one.dead_letter_bytes)}"
     if one.full:
         yield "nothing more is claimed, since there are too many dead letters: redrive or drop some"
     if one.suspended:
@@ -230,15 +234,17 @@ def release(
         one = group_requests.find_member(seen, topic, name, member, store)
         if one.heard and not force:
             raise group_requests.heard(name, one)
-        forgets = " The group forgets the member." if lost_disk else ""
-        confirm(
-            f"{one.claimed:,} messages that {member} has claimed go to other members of group {name} of {topic}, marked"
-            f" as doubtful: their effects may have happened, and then happen twice.{forgets}",
-            yes,
+        forgets = f" The group forgets the member {member}." if lost_disk else ""
+        claims = (
+            f"{counted(one.claimed, 'message')} that {member} has claimed {verb(one.claimed, 'goes', 'go')} to other"
+            f" members of group {name} of {topic}, marked as doubtful: an effect may have happened, and then happens"
+            " twice."
         )
+        if one.claimed or lost_disk:
+            confirm((claims if one.claimed else f"{member} has claimed nothing.") + forgets, yes)
         done = group_requests.release(proxies, SENDER, topic, found, one, lost_disk=lost_disk, force=force)
     facts = {"topic": topic, "group": name, "member": member, "store": one.store, "released": done}
-    console.report(as_json, facts, f"{done:,} messages of {member} are released to group {name} of {topic}")
+    console.report(as_json, facts, f"released {counted(done, 'message')} of {member} to group {name} of {topic}")
 
 
 @app.command()
@@ -268,12 +274,12 @@ def redrive(
             group_requests.check_letters(group_requests.list_letters(proxies, SENDER, topic, name), topic, name, chosen)
         if drop:
             number = len(chosen) or found.dead_letters
-            confirm(f"{number:,} dead letters of group {name} of {topic} are deleted, with their contents.", yes)
+            letters = f"{counted(number, 'dead letter')} of group {name} of {topic}"
+            confirm(f"{letters} {verb(number, 'is', 'are')} deleted, with all contents.", yes)
         done = group_requests.redrive(proxies, SENDER, topic, found, chosen, drop=drop)
     word = "dropped" if drop else "redriven"
-    console.report(
-        as_json, {"topic": topic, "group": name, word: done}, f"{word} {done:,} dead letters of {name} of {topic}"
-    )
+    facts = {"topic": topic, "group": name, word: done}
+    console.report(as_json, facts, f"{word} {counted(done, 'dead letter')} of {name} of {topic}")
 
 
 @app.command()
@@ -297,10 +303,10 @@ def end(
         found = group_requests.find_group(proxies, SENDER, topic, name)
         if found.in_doubt and not force:
             raise group_requests.in_doubt(proxies, SENDER, topic, found)
-        doubt = f" {found.in_doubt:,} of its messages are in doubt." if found.in_doubt else ""
+        doubt = f" In doubt: {counted(found.in_doubt, 'message')}." if found.in_doubt else ""
         confirm(
-            f"Group {name} of {topic} ends. Its {found.waiting:,} waiting messages and {found.dead_letters:,} dead"
-            f" letters are given up.{doubt}",
+            f"Group {name} of {topic} ends. Given up: {counted(found.waiting, 'waiting message')} and"
+            f" {counted(found.dead_letters, 'dead letter')}.{doubt}",
             yes,
             word=name,
         )
@@ -336,12 +342,8 @@ def resume(
         if not found.suspended:
             raise NotNow(f"group {name} of {topic} is not suspended; there is nothing to resume")
         confirm(
-            f"{found.waiting:,} messages of group {name} of {topic} "
-            + (
-                "are passed over; some of them may never have been done."
-                if skip
-                else "are handed out; some may be done twice."
-            ),
+            f"{counted(found.waiting, 'message')} of group {name} of {topic} {verb(found.waiting, 'is', 'are')} "
+            + ("passed over; some may never have been done." if skip else "handed out; some may be done twice."),
             yes,
         )
         done = group_requests.resume(proxies, SENDER, topic, found, skip=skip)
@@ -349,7 +351,7 @@ def resume(
     console.report(
         as_json,
         {"topic": topic, "group": name, word: done},
-        f"group {name} of {topic} is resumed; {done:,} messages are {word}",
+        f"group {name} of {topic} is resumed, with {counted(done, 'message')} {word}",
     )
 
 

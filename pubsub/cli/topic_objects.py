@@ -36,7 +36,7 @@ def list_topics(
     ] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """List the topics, with their servers, messages, subscribers and settings.
+    """List the topics, with their servers, messages, subscribers, consumer groups and settings.
 
     Figures of a topic are question marks (null in JSON) while its server does not answer. The key needs the right to
     see the status.
@@ -44,22 +44,38 @@ def list_topics(
     from pubsub.cli.reports import gather
 
     with naming_default(loaded):
-        rows = [_row(topic) for topic in gather(loaded.settings, wait)["topics"]]
+        found = gather(loaded.settings, wait)
+    groups = _groups(found)
+    rows = [_row(topic, len(groups.get(topic["topic"], ()))) for topic in found["topics"]]
     if as_json:
         console.print_json(rows)
         return
-    columns = ("topic", "server", "messages", "bytes", "subscribers", "keep", "drop", "expire")
+    columns = ("topic", "server", "messages", "bytes", "subscribers", "groups", "keep", "drop", "expire")
     table = console.table(*columns, title="Topics")
     for row in rows:
-        figures = ["?"] * 6
+        figures = ["?"] * 7
         if row["records"] is not None:
-            figures = [f"{row['records']:,}", console.size(row["bytes"]), f"{row['subscribers']:,}"]
+            figures = [
+                f"{row['records']:,}",
+                console.size(row["bytes"]),
+                f"{row['subscribers']:,}",
+                f"{row['groups']:,}",
+            ]
             figures += [row[name] or "" for name in ("keep", "drop", "expire")]
         table.add_row(row["topic"], " ".join(row["servers"]) or "none yet", *figures)
     console.print_table(table)
 
 
-def _row(topic: dict[str, Any]) -> dict[str, Any]:
+def _groups(found: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the names of each topic's consumer groups, from the reports of all servers."""
+    groups: dict[str, set[str]] = {}
+    for server in found["servers"]:
+        for topic, held in ((server["report"] or {}).get("topics") or {}).items():
+            groups.setdefault(topic, set()).update(one["name"] for one in held.get("groups", ()))
+    return groups
+
+
+def _row(topic: dict[str, Any], groups: int) -> dict[str, Any]:
     known = topic["unknown_seconds"] is None
     return {
         "topic": topic["topic"],
@@ -67,6 +83,7 @@ def _row(topic: dict[str, Any]) -> dict[str, Any]:
         "records": topic["records"] if known else None,
         "bytes": topic["bytes"] if known else None,
         "subscribers": len(topic["subscribers"]) if known else None,
+        "groups": groups if known else None,
         "keep": topic["keep"] if known else None,
         "drop": topic["drop"] if known else None,
         "expire": topic["expire"] if known else None,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pubsub.client.dead_letters import DeadLetter as DeadLetter
     from pubsub.client.filling import BatchTicket as BatchTicket
     from pubsub.client.flows.handlers import AsyncHandler as AsyncHandler
+    from pubsub.client.flows.handlers import AsyncManyHandler as AsyncManyHandler
     from pubsub.client.flows.handlers import Handler as Handler
+    from pubsub.client.flows.handlers import ManyHandler as ManyHandler
     from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
     from pubsub.client.flows.serving import CallHandler as CallHandler
     from pubsub.client.group_facts import GroupFacts as GroupFacts
@@ -39,6 +41,7 @@ _WHERE = {
     "AsyncCallHandler": "flows.serving",
     "AsyncClient": "aio",
     "AsyncHandler": "flows.handlers",
+    "AsyncManyHandler": "flows.handlers",
     "AsyncPublisher": "aio",
     "Batch": "core.message",
     "BatchTicket": "filling",
@@ -51,6 +54,7 @@ _WHERE = {
     "Handler": "flows.handlers",
     "Headers": "arguments",
     "Later": "core.outcomes",
+    "ManyHandler": "flows.handlers",
     "MemberFacts": "group_facts",
     "Message": "core.message",
     "Publisher": "publisher",

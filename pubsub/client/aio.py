@@ -11,12 +11,12 @@ The rule is docs/explanation/client-session.md, D4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from threading import get_ident
 from time import monotonic, time
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from pubsub.client.arguments import Headers, check_count, metadata_of
 from pubsub.client.async_publisher import AsyncPublisher as AsyncPublisher  # noqa: PLC0414 - handed on
@@ -28,11 +28,12 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
+from pubsub.client.flows.batches import BATCH_MAX, BatchProcessing
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.group_waits import GroupOptions, make_wish
-from pubsub.client.flows.handlers import AsyncHandler, check_handler
+from pubsub.client.flows.handlers import AsyncHandler, AsyncManyHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
@@ -300,7 +301,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         Args:
             topic, handler, timeout, max, hold: as for `Client.process`.
             concurrency: above 1, so many handlers run side by side, each in a task of its own; see `Client.process`.
-            group, claim: as for `Client.process`. Without a claim, the first statement of a handler waits for it.
+            group, claim: as for `Client.process`. A message that is not claimed yet is claimed before its handler
+                begins, while other tasks run.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.
@@ -319,17 +321,41 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         if concurrency > 1:
             source = SideBySide(session, gets, topics, hold, concurrency)
             return await in_tasks(session, source, handler, timeout, max, concurrency, self._run, self._breathe)
-        return await self._process_topics(topics, handler, timeout, max, hold)
+        return await self._process_topics(Processing(session, gets), topics, handler, timeout, max, hold)
+
+    async def process_many(
+        self,
+        topic: str | Sequence[str],
+        handler: AsyncManyHandler,
+        timeout: float | None = None,
+        max: int = BATCH_MAX,  # noqa: A002
+    ) -> int:
+        """Pass messages to a handler, many at once: their effects, its puts and the position are one commit.
+
+        `handler(messages, transaction)` may be an `async def` function, as for `process`; arguments, result and errors
+        as `Client.process_many`.
+        """
+        check_handler(handler, awaits=True)
+        check_count("max", max)
+        topics = check_topics(topic)
+        self._check_free(*topics)
+        processing = BatchProcessing(self._session, self._calls.gets)
+        return await self._process_topics(processing, topics, handler, timeout, max, "all")
 
     async def _process_topics(
-        self, topics: Sequence[str], handler: AsyncHandler, timeout: float | None, most: int, hold: Hold
+        self,
+        processing: Processing,
+        topics: Sequence[str],
+        handler: Callable[[Any, Transaction], Awaitable[None] | None],
+        timeout: float | None,
+        most: int,
+        hold: Hold,
     ) -> int:
         session, gets = self._session, self._calls.gets
-        processing = Processing(session, gets)
         until = session.until(timeout, started := session.now)
         while True:
             ready = await self._run(gets.first_of(topics, started, until, hold))
-            turns = Turns(gets, topics, ready, most, hold)
+            turns = Turns(gets, topics, ready, most, hold, processing.turn)
             for sub, number in turns:
                 try:
                     turns.taken += await processing.batch(sub, handler, number, self._breathe, awaits=True, hold=hold)
@@ -371,4 +397,5 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
 
 guards(AsyncClient._run)
 runs_handlers(AsyncClient.process)
+runs_handlers(AsyncClient.process_many)
 runs_handlers(AsyncClient.serve)

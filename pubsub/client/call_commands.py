@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Final
+from threading import Event, current_thread, main_thread
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pubsub import console
 from pubsub.base.children import end, started
 from pubsub.base.limits import SERVICE_PARTS_MAX
+from pubsub.base.plurals import counted
+from pubsub.client.core.outcomes import NotBegun
 from pubsub.client.inputs import HeaderOption, KeyOption, headers_of, message_of, opened_client, readable, source
 from pubsub.client.message_fields import body_fields
 from pubsub.config.loading import Loaded
@@ -56,6 +61,19 @@ Withdraw = Annotated[
 Together = Annotated[
     bool, typer.Option("--group", help="Share the calls with any number of workers that give --group, too.")
 ]
+Count = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="End after this number of calls; default: no limit.")
+]
+Idle = Annotated[
+    float | None,
+    typer.Option(min=0, max=1e9, metavar="SECONDS", help="End after this time without a call; default: no limit."),
+]
+Concurrency = Annotated[
+    int,
+    typer.Option(
+        "--concurrency", min=1, max=256, metavar="N", help="Number of commands that run side by side; needs --group."
+    ),
+]
 
 HandlerTimeout = Annotated[
     float | None,
@@ -67,6 +85,9 @@ HandlerTimeout = Annotated[
         help="Kill COMMAND after this time; default: no limit.",
     ),
 ]
+
+_ENDED: Final = frozenset({-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM})
+"""Exit codes of a command that a signal to stop has ended."""
 
 SAID_BYTES: Final = 300
 """Bytes of a failed command's stderr in its error reply."""
@@ -174,16 +195,12 @@ def serve(
     ctx: typer.Context,
     service: Service,
     command: Command = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after this number of calls; default: no limit.")
-    ] = None,
-    idle: Annotated[
-        float | None,
-        typer.Option(min=0, max=1e9, metavar="SECONDS", help="End after this time without a call; default: no limit."),
-    ] = None,
+    count: Count = None,
+    idle: Idle = None,
     part: Part = 0,
     parts: Parts = 1,
     group: Together = False,
+    concurrency: Concurrency = 1,
     handler_timeout: HandlerTimeout = None,
     withdraw: Withdraw = False,
     as_json: AsJson = False,
@@ -195,7 +212,7 @@ def serve(
     Effects of COMMAND are not undone, so they may happen more than once.
 
     With --group several clients serve SERVICE, and each call goes to one of them. --parts then keeps the order of each
-    message key; callers name no parts.
+    message key; callers name no parts. --concurrency N runs N commands side by side.
 
     COMMAND gets these variables. PUBSUB_CALL is the ID of the call, PUBSUB_CALLER the caller, PUBSUB_CALL_KEY the
     message key. PUBSUB_CALL_DOUBTFUL is 1 if a worker with a lost state directory may have handled the call before,
@@ -207,25 +224,65 @@ def serve(
 
     check_service(service, part, parts)
     if withdraw:
-        with opened_client(ctx, loaded) as client:
-            client.withdraw(service, part=part, parts=parts)
-        console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} no longer serves {service}")
+        _withdraw(loaded, ctx, service, part, parts, as_json)
         return
+    if concurrency > 1 and not group:
+        raise CallerError("--concurrency needs --group: a single worker handles one call after the other")
     console.end_when_terminated()
-    with opened_client(ctx, loaded, new=True) as client:
+    stopping = Event()
+    with opened_client(ctx, loaded, new=True) as client, _setting(stopping):
         console.note(f"{ctx.obj} serves {service}; Ctrl-C stops it without losing a call")
-        served = client.serve(
-            service, _handler(command, handler_timeout), timeout=idle, max=count, part=part, parts=parts, group=group
-        )
+        handler, shares = _handler(command, handler_timeout, stopping), {"part": part, "parts": parts}
+        served = client.serve(service, handler, timeout=idle, max=count, group=group, concurrency=concurrency, **shares)
         client.flush()  # Otherwise the last replies might stay here until the next start.
-    console.report(as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {served:,} calls")
+    console.report(
+        as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {counted(served, 'call')}"
+    )
+
+
+def _withdraw(loaded: Settings, ctx: typer.Context, service: str, part: int, parts: int, as_json: bool) -> None:
+    with opened_client(ctx, loaded) as client:
+        client.withdraw(service, part=part, parts=parts)
+    console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} no longer serves {service}")
+
+
+@contextmanager
+def _setting(stopping: Event) -> Iterator[None]:
+    """Set an event at a signal, before the signal's own handler ends the command.
+
+    Commands that run on threads of their own get no exception from a signal, and the client waits for them.
+    """
+    if current_thread() is not main_thread():
+        yield  # A test calls from a thread of its own, and Python delivers no signal there.
+        return
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def stop(number: int, frame: Any) -> None:
+        stopping.set()
+        before[number](number, frame)
+
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
 
 
 class CommandFailed(Exception):
     """Type name in the error reply of a failed command."""
 
 
-def _handler(command: list[str] | None, seconds: float | None) -> Callable[[Request, Transaction], bytes]:
+class Stopped(NotBegun, BaseException):
+    """A signal ended the command of a call; no attempt counts."""
+
+
+def _handler(
+    command: list[str] | None, seconds: float | None, stopping: Event
+) -> Callable[[Request, Transaction], bytes]:
     if not command:
         return lambda request, transaction: request.body
     words = command
@@ -246,10 +303,12 @@ def _handler(command: list[str] | None, seconds: float | None) -> Callable[[Requ
             raise CommandFailed(f"{words[0]} cannot be run: {error}") from None
         with child:
             try:
-                output, errors = _written(words[0], child, seconds)
+                output, errors = _written(words[0], child, seconds, stopping)
             except BaseException:
                 end(child, group=seconds is not None)
                 raise
+        if child.returncode in _ENDED and stopping.wait(LOOK_SECONDS):
+            raise Stopped  # A terminal sends Ctrl-C to the command as well, and it may end first.
         if child.returncode:
             said = errors[-SAID_BYTES:].decode("utf-8", "replace").strip()
             raise CommandFailed(f"{words[0]} ended with {child.returncode}" + (f": {said}" if said else ""))
@@ -258,14 +317,20 @@ def _handler(command: list[str] | None, seconds: float | None) -> Callable[[Requ
     return run
 
 
-def _written(name: str, child: subprocess.Popen[bytes], seconds: float | None) -> tuple[bytes, bytes]:
-    """Return a command's stdout and stderr after it has ended; raise CommandFailed if it runs longer than `seconds`.
+def _written(name: str, child: subprocess.Popen[bytes], seconds: float | None, stopping: Event) -> tuple[bytes, bytes]:
+    """Return a command's stdout and stderr after it has ended.
 
     A signal that arrives just before a blocking system call is handled only after that call returns. So no wait is
     longer than LOOK_SECONDS.
+
+    Raises:
+        CommandFailed: it ran for longer than `seconds`.
+        Stopped: a signal asked to stop.
     """
     ends = float("inf") if seconds is None else time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
+        if stopping.is_set():
+            raise Stopped
         try:
             return child.communicate(timeout=min(left, LOOK_SECONDS))
         except subprocess.TimeoutExpired:

@@ -11,9 +11,10 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import explain
+from pubsub.client.flows.batches import BATCH_MAX, BatchProcessing
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
-from pubsub.client.flows.handlers import Handler
+from pubsub.client.flows.handlers import Handler, ManyHandler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.worker_pool import check_concurrency, on_threads
@@ -332,6 +333,37 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
             source = SideBySide(session, gets, topic, hold, concurrency)
             return self._run(on_threads(session, source, handler, timeout, max, concurrency))
         return self._run(Processing(session, gets).process(topic, handler, timeout, max, hold))
+
+    def process_many(
+        self,
+        topic: str | Sequence[str],
+        handler: ManyHandler,
+        timeout: float | None = None,
+        max: int = BATCH_MAX,  # noqa: A002
+    ) -> int:
+        """Pass messages to a handler, many at once: their effects, its puts and the position are one commit.
+
+        `handler(messages, transaction)` gets the messages that are here, at most `max` and of one topic, in order. One
+        commit for many messages is faster than one for each. If the handler raises, the transaction rolls back, and
+        the same messages come one by one, in a list of one message each. So only the message at fault waits and is
+        tried again, as with `process`. The same happens after the process ended within the handler. An exception for
+        one message leaves this call. `Later` and `Reject` concern a message that came alone.
+
+        Args:
+            topic: as for `process`. A pattern or several topics: each transaction is of one topic.
+            handler: called on this thread; no `async def` function.
+            timeout: as for `get_many`.
+            max: most messages of the call, and so of one transaction.
+
+        Returns:
+            The number of messages taken, dead letters and those put off included; 0 if none came in time.
+
+        Raises:
+            PubsubError: as `process`.
+            Exception: as the handler raised it for a message that came alone.
+        """
+        processing = BatchProcessing(self._session, self._calls.gets)
+        return self._run(processing.process(topic, handler, timeout, max))
 
     # The client
 

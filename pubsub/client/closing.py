@@ -11,6 +11,7 @@ from pubsub.client.core.changes import Tried, WaitingTried
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.session import Session
+from pubsub.client.told_losses import forget_told
 from pubsub.errors import Interrupted, StorageError
 from pubsub.protocol import Position
 
@@ -51,7 +52,7 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
     with session.entered():
         try:
             leaving = _leave_groups(session)
-            session.forget_told(list(session.core.subscriptions.values()), fsync=True)
+            forget_told(session, list(session.core.subscriptions.values()), fsync=True)
             flying = session.core.acknowledge(session.now)
             session.send()
         except StorageError as error:

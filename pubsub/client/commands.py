@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,9 +19,21 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
+from pubsub.base.plurals import counted
 from pubsub.client import group_commands, letter_commands, process_command
 from pubsub.client.call_commands import add_to
-from pubsub.client.group_commands import Attempts, Group, LostSeconds, Mode, OnLost, Parts, join
+from pubsub.client.group_commands import (
+    Attempts,
+    Group,
+    LostSeconds,
+    Mode,
+    OnLost,
+    Parts,
+    Step,
+    check_batch,
+    join,
+    take_from,
+)
 from pubsub.client.inputs import (
     Delay,
     DeliverAt,
@@ -43,7 +56,7 @@ from pubsub.console.options import takes_settings
 from pubsub.errors import CallerError, Unavailable
 
 if TYPE_CHECKING:
-    from pubsub.client import Batch, Client, Transaction
+    from pubsub.client import Batch, Client, Message, Transaction
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -189,11 +202,13 @@ def get(
     ] = 1.0,
     out: Out = None,
     batch: Together = None,
+    group: Group = None,
     as_json: AsJson = False,
 ) -> None:
     """Take messages of TOPIC and print them.
 
-    The client must be subscribed. Exit code 3: no message came within --wait.
+    The client must be subscribed. Exit code 3: no message came within --wait. With --group it joins that consumer
+    group, and takes a share of its messages. Each is claimed, written and acknowledged by itself.
 
     The command first writes messages, then acknowledges them. If it is killed or its output fails, the next get writes
     the last batch again. So standard output gets each message at least once. With --out FILE each message arrives
@@ -209,45 +224,47 @@ def get(
     """
     from pubsub.client.writing import finish_interrupted
 
-    with opened_client(ctx, loaded, topic) as opened:
+    check_batch(group, batch)
+    with opened_client(ctx, loaded, topic, new=group is not None) as opened:
         done = finish_interrupted(opened)
         for path in done:
             console.note(f"{path} is complete now; an earlier get was killed before it finished")
         if out is not None and out.resolve() in done:
             return
         with _target(out, opened) as target:
-
-            def write(messages: Batch, transaction: Transaction) -> None:
-                texts = [written(message, as_json, alone=count == 1) for message in messages]
-                target.write(b"".join(texts), transaction)
-
-            most = batch or (FILE_BATCH if target.fsync else BATCH)
-            taken = _hand_on(opened, topic, count, most, max(wait, QUESTION_SECONDS), write, fsync=target.fsync)
+            text = partial(written, as_json=as_json, alone=count == 1)
+            if group is None:
+                step = _hand_on(opened, topic, batch or (FILE_BATCH if target.fsync else BATCH), target, text)
+            else:
+                step = take_from(opened, topic, group, target, text)
+            taken = _take(opened, step, count, max(wait, QUESTION_SECONDS))
     if not taken:
         console.complain(f"{topic} has no message for {ctx.obj} within {wait:g} s")
         raise typer.Exit(console.EXIT_NO_MESSAGE)
 
 
 def _hand_on(
-    opened: Client,
-    topic: str,
-    count: int,
-    most: int,
-    seconds: float,
-    write: Callable[[Batch, Transaction], None],
-    *,
-    fsync: bool,
-) -> int:
-    """Write and then acknowledge up to `count` messages, `most` at a time, until none comes in time; return the
-    number.
-    """
+    opened: Client, topic: str, batch: int, target: StreamTarget | FileTarget, text: Callable[[Message], bytes]
+) -> Step:
+    """Return a step that writes and then acknowledges up to `batch` messages together."""
+
+    def write(messages: Batch, transaction: Transaction) -> None:
+        target.write(b"".join(map(text, messages)), transaction)
+
+    def step(most: int, seconds: float) -> int:
+        return opened._run(opened._calls.gets.hand_on(topic, min(most, batch), write, seconds, fsync=target.fsync))
+
+    return step
+
+
+def _take(opened: Client, step: Step, count: int, seconds: float) -> int:
+    """Take up to `count` messages until none comes in time; return the number."""
     taken, patience = 0, seconds
     asked = time.monotonic()
     deadline = asked + seconds
     while taken < count:
-        flow = opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=fsync)
         try:
-            found = opened._run(flow)
+            found = step(count - taken, patience)
         except Unavailable:  # Report an empty topic only after an answer of the service, even if --wait is short.
             if time.monotonic() >= asked + min(ANSWER_SECONDS, opened.settings.timeout_seconds):
                 raise
@@ -298,7 +315,7 @@ def put(
         with source(path) as stream, opened_client(ctx, loaded, topic, new=True) as opened:
             done, seconds = put_lines(opened, topic, stream, path, key, headers, due)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
-        console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
+        console.report(as_json, facts, f"put {counted(done, 'message')} to {topic} in {seconds:.2f} s")
         return
     with source(path) as stream, readable(path):
         body = message_of(stream)
@@ -329,7 +346,7 @@ def discard(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson 
     console.report(
         as_json,
         {"client": ctx.obj, "topic": topic, "discarded": count},
-        f"discarded {count:,} unfinished puts on {topic}",
+        f"discarded {counted(count, 'unfinished put')} on {topic}",
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from shlex import quote
 
+from pubsub.base.plurals import counted, verb
 from pubsub.errors import CallerError, DataLoss, PubsubError, Unavailable
 
 
@@ -287,6 +288,7 @@ class GroupInDoubt(CallerError):
     def __str__(self) -> str:
         silent = ", ".join(self.members[:10]) or "a member"
         return (
-            f"group {self.group} of {self.topic}: {self.records} records are in doubt at {silent}; start it again, or"
+            f"group {self.group} of {self.topic}: {counted(self.records, 'record')}"
+            f" {verb(self.records, 'is', 'are')} in doubt at {silent}; start it again, or"
             " end the group with force"
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from pubsub import console
+from pubsub.client.core.outcomes import NotBegun
 from pubsub.client.inputs import opened_client
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
@@ -15,7 +17,11 @@ from pubsub.console.options import takes_settings
 from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
-    from pubsub.client import Client
+    from pubsub.client import Client, Message, Transaction
+    from pubsub.client.writing import FileTarget, StreamTarget
+
+Step = Callable[[int, float], int]
+"""Takes up to so many messages, waits for the first one for so many seconds, and returns their number."""
 
 Group = Annotated[
     str | None, typer.Option("--group", metavar="NAME", help="Share the topic with the other members of this group.")
@@ -73,6 +79,59 @@ def join(
     begins = None if start is None else parse_start_text(start, time.time(), "--start")
     wish = make_wish(begins, cast("GroupOptions", values))
     client._run(client._calls.group_waits.subscribe(topic, group, wish, None))
+
+
+class _NotWritten(NotBegun, BaseException):
+    """The output failed; no attempt counts.
+
+    Args:
+        error: its error.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def check_batch(group: str | None, batch: int | None) -> None:
+    """Check that --batch is given without a group.
+
+    Raises:
+        CallerError: it is given with one.
+    """
+    if group is not None and batch is not None:
+        raise CallerError("--batch does not go with --group: a group's messages are acknowledged one by one")
+
+
+def take_from(
+    client: Client, topic: str, group: str, target: StreamTarget | FileTarget, text: Callable[[Message], bytes]
+) -> Step:
+    """Join a group, and return a step that writes and then acknowledges its messages, each by itself.
+
+    Each is claimed before it is written, so no other member writes it meanwhile. If the output fails, the step raises
+    its error, and the message comes again, at any member.
+
+    Args:
+        text: makes the output of a message.
+    """
+    client.subscribe(topic, group=group)
+
+    def write(message: Message, transaction: Transaction) -> None:
+        try:
+            target.write(text(message), transaction)
+        except Exception as error:
+            raise _NotWritten(error) from error
+
+    def step(most: int, seconds: float) -> int:
+        try:
+            taken = client.process(topic, write, seconds, most, group=group, claim="before")
+        except _NotWritten as error:
+            raise error.error from None
+        if target.fsync:  # Otherwise a power cut may find the complete file without the commits of its messages.
+            with client._session.entered():
+                client._session.sync()
+        return taken
+
+    return step
 
 
 @takes_settings(ClientSettings)

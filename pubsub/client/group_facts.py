@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pubsub.base.plurals import counted
+
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
@@ -69,9 +71,9 @@ class GroupFacts:
         return cls(**own, **{name: row[name] for name in cls.__slots__ if name not in own})
 
     def __str__(self) -> str:
-        kind = f"keyed in {self.parts:,} parts" if self.parts else "shared"
-        lost = self.on_lost if self.on_lost == "wait" else f"redeliver after {self.lost_seconds:g} s"
-        return f"{kind}, on_lost={lost}, {self.attempts:,} attempts"
+        kind = f"keyed in {counted(self.parts, 'part')}" if self.parts else "shared"
+        lost = f"on_lost={self.on_lost}, lost_seconds={self.lost_seconds:g}"
+        return f"{kind}, {lost}, {counted(self.attempts, 'attempt')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ class GroupLetter:
     Attributes:
         id: the message's ID.
         publisher, counter, stamp: as of a `Message`.
-        reason: of the last failure, or of the handler's `Reject`.
+        reason: of the handler's `Reject`; otherwise the server's word, such as `attempts_used_up`, and the last known
+            error of a handler.
         attempts: number of attempts.
         bytes: of the message.
         kind: `dead`; `doubt` if it is in doubt for long, so that the group keeps a copy; `waiting` if it is redriven

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.base.plurals import counted
 from pubsub.client.inputs import opened_client
 from pubsub.client.message_fields import body_fields, metadata_fields
 from pubsub.config.loading import Loaded
@@ -87,7 +88,7 @@ def dead_letters(
         return
     done = _changed(ctx, loaded, topic, request)
     word = "purged" if "purge" in request else "redriven"
-    console.report(as_json, {"client": ctx.obj, word: done}, f"{word} {done:,} dead letters of {ctx.obj}")
+    console.report(as_json, {"client": ctx.obj, word: done}, f"{word} {counted(done, 'dead letter')} of {ctx.obj}")
 
 
 def _request(

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pubsub import console
+from pubsub.base.plurals import counted
 from pubsub.client.group_commands import Group
 from pubsub.client.inputs import opened_client
 from pubsub.client.running_commands import CommandFailed, Commands, Stopped
@@ -107,7 +108,7 @@ def process(
 
         _take(step, commands, count, idle)
     facts = {"client": ctx.obj, "topic": topic, "handled": commands.ended}
-    console.report(as_json, facts, f"handled {commands.ended:,} messages of {topic}")
+    console.report(as_json, facts, f"handled {counted(commands.ended, 'message')} of {topic}")
 
 
 def _take(step: Callable[[int], int], commands: Commands, count: int | None, idle: float | None) -> None:

@@ -28,7 +28,6 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
-from pubsub.client.core.subscription import Subscription
 from pubsub.client.session_parts import (
     SessionParts,
     boot_id,
@@ -330,6 +329,14 @@ class Session(Steps):
         if self._next < before:
             self._messenger.wake()
 
+    @property
+    def may_send(self) -> bool:
+        """True if anything but a new message of a group may be due, or the time of the next turn may have changed."""
+        core, at = self.core, self._next
+        if self.held_since is not None or core.outbox.active or (core.sync_at is not None and core.sync_at < at):
+            return True
+        return self.now >= at
+
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; return `done()`."""
         self.check_may_wait()  # Also for a thread that is about to drive, since no other thread can take that role.
@@ -364,17 +371,6 @@ class Session(Steps):
         """
         if self.store.failed:
             self.sync()
-
-    def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
-        """Make durable that losses were raised; `fsync` forces a commit.
-
-        Raises:
-            StorageError: the commit failed.
-        """
-        if fsync or any(sub.losses.told for sub in subs):
-            self.commit([change for sub in subs for change in sub.losses.forget(sub.topic)], fsync=fsync)
-            for sub in subs:
-                sub.losses.forgot()
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """Accept the committed puts of a transaction. The lock is held."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pubsub.client.files import file_error, file_errors, sync
-from pubsub.client.storage.file_table import forget_file, keep_file
+from pubsub.client.storage.file_table import forget_file, keep_file, kept_size
 from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
@@ -68,21 +68,23 @@ class FileTarget:
         self.path = path
         self.part = path.with_name(f"{path.name}.{client}.part")
         self._stream: IO[bytes] | None = None
-        self._size = 0
 
     def write(self, contents: bytes, transaction: Transaction) -> None:
         """Append and fsync, and store the length of the part file in the commit that follows.
 
-        After a failed commit nothing may be written any more, because the part beyond the committed length is cut off.
+        What an earlier call wrote and no commit covers is cut off: a member of a group may lose a message meanwhile.
         """
+        size = kept_size(transaction, self.path)
         with file_errors(self.part):
             if self._stream is None:
                 self._stream = self.part.open("wb", buffering=0)
                 sync(self.part.parent)
+            if self._stream.tell() != size:
+                self._stream.truncate(size)
+                self._stream.seek(size)
             _write(self._stream, contents)
             os.fsync(self._stream.fileno())
-        self._size += len(contents)
-        keep_file(transaction, self.path, self.part, self._size)
+        keep_file(transaction, self.path, self.part, size + len(contents))
 
     def finish(self, client: Client) -> None:
         """Rename the part file if a batch of it was committed, which the store knows; otherwise remove it."""

@@ -175,6 +175,8 @@ class Gateway:
             ("DELETE", member, members.delete),
             ("GET", f"{member}/messages", members.poll),
             ("DELETE", f"{member}/batches/{{batch}}", members.confirm),
+            ("POST", f"{member}/batches/{{batch}}/later", members.later),
+            ("POST", f"{member}/batches/{{batch}}/reject", members.reject),
         ]
 
     async def start(self) -> None:

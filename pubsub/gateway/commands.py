@@ -11,6 +11,7 @@ import typer
 
 from pubsub import console
 from pubsub.base.environment import is_direct, plain, proxy_refused, trusted
+from pubsub.base.plurals import counted
 from pubsub.base.urls import mask_logged_urls, masked, scrubbed
 from pubsub.console.ages import parse_age
 from pubsub.errors import CallerError, ConfigurationError, NotAllowed, NotKnown, PubsubError, Unavailable
@@ -163,7 +164,7 @@ def purge(
     """Drop the dead letters of a webhook that are older than AGE."""
     seconds = parse_age("AGE", age)
     found = _ask(gateway, "DELETE", f"{_path(topic, name)}/dead-letters?age={seconds:.0f}", wanted="purged")
-    console.report(as_json, found, f"{found['purged']:,} dead letters of {topic} are dropped")
+    console.report(as_json, found, f"dropped {counted(found['purged'], 'dead letter')} of {topic}")
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 Each reader is a member of its group, with a client of its own. The messages of its open batch are claimed by this
 client, and each has a handler that waits for the confirmation. So a confirmed batch is told as done like any other
-work. A batch that is not confirmed in time is a failed attempt of each of its messages: they come again, to any member,
+work. The reader may put single messages off, or reject them, before it confirms the others. A batch that is not
+confirmed in time is a failed attempt of each of its messages: they come again, to any member,
 and become dead letters of the group in the end. A gateway that restarts has no open batches any more, and its clients
 give the messages back.
 
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import randbelow
 from typing import Any, Final, NamedTuple
 
-from pubsub.client import Later, Message, Transaction
+from pubsub.base.plurals import counted
+from pubsub.client import Later, Message, Reject, Transaction
 from pubsub.gateway.client import GatewayClient, GroupTaking
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.ids import message_id
@@ -38,6 +40,7 @@ NUMBERS: Final = 1 << 53
 """Numbers of batches are random below this, so that none of an earlier run of the gateway comes again."""
 
 CONFIRMED: Final = "confirmed"
+DECIDED: Final = "decided"
 RETURNED: Final = "returned"
 LATE: Final = "late"
 
@@ -74,36 +77,67 @@ class OpenBatch:
     Attributes:
         number: names it in its path.
         messages: those that it has.
-        outcome: CONFIRMED, RETURNED or LATE; "" while it is open.
+        outcome: CONFIRMED, DECIDED (all are put off or rejected), RETURNED or LATE; "" while it is open.
+        size: number of messages that a confirmation has marked as done.
     """
 
     def __init__(self, seconds: float) -> None:
         self.number, self.seconds = 1 + randbelow(NUMBERS), seconds
         self.messages: list[Message] = []
-        self.arrived, self._over = asyncio.Event(), asyncio.Event()
-        self.outcome = ""
+        self._ends: list[asyncio.Future[Exception | None]] = []
+        self.arrived = asyncio.Event()
+        self.outcome, self.size = "", 0
         self.taking: GroupTaking | None = None
         self.running: asyncio.Task[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def handle(self, message: Message, transaction: Transaction) -> None:
-        """Add a message, and wait for the end of the batch.
+        """Add a message, and wait for its end.
 
         Raises:
-            Later: the batch is given back. NotConfirmed: its time is over.
+            Later: it is put off, or the batch is given back. Reject: the reader rejects it.
+            NotConfirmed: the time of the batch is over.
         """
-        if not self.outcome:
-            self.messages.append(message)
-            self.arrived.set()
-            await self._over.wait()
-        if self.outcome == RETURNED:
+        if self.outcome:
             raise Later(0)
-        if self.outcome == LATE:
-            raise NotConfirmed(f"not confirmed within {self.seconds:g} s")
+        end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.messages.append(message)
+        self._ends.append(end)
+        self.arrived.set()
+        error = await end
+        if error is not None:
+            raise error
         transaction.execute(
             "INSERT INTO gateway_confirmed VALUES (?, ?, 1, ?) ON CONFLICT (batch) DO UPDATE SET done = done + 1",
-            (self.number, len(self.messages), time.time()),
+            (self.number, self.size, time.time()),
         )
+
+    @property
+    def left(self) -> list[Message]:
+        """The messages that are neither put off nor rejected."""
+        return [message for message, end in zip(self.messages, self._ends, strict=True) if not end.done()]
+
+    def decide(self, ids: Collection[str], error: Later | Reject) -> int:
+        """Put messages off, or reject them, and return their number. A message that is decided keeps its decision.
+
+        Args:
+            ids: of the messages; none: all that are left.
+
+        Raises:
+            Problem: an ID is none of a message of this batch.
+        """
+        names = [shown_id(message) for message in self.messages]
+        for one in ids:
+            if one not in names:
+                raise Problem("bad-request", f"{one[:80]} is not the id of a message of this batch.")
+        chosen = [
+            end for name, end in zip(names, self._ends, strict=True) if not end.done() and (not ids or name in ids)
+        ]
+        for end in chosen:
+            end.set_result(error)
+        if not self.left:
+            self.end(DECIDED)
+        return len(chosen)
 
     async def complete(self, most: int) -> None:
         """Wait a little for further messages that are here, and take no others."""
@@ -120,11 +154,20 @@ class OpenBatch:
 
     def end(self, outcome: str) -> None:
         """End the batch; the first outcome counts."""
-        if not self.outcome:
-            self.outcome = outcome
-            if self._timer is not None:
-                self._timer.cancel()
-            self._over.set()
+        if self.outcome:
+            return
+        self.outcome, self.size = outcome, len(self.left)
+        if self._timer is not None:
+            self._timer.cancel()
+        for end in self._ends:
+            if not end.done():
+                end.set_result(self._error())
+
+    def _error(self) -> Exception | None:
+        """Return what ends the handlers of the messages that are left."""
+        if self.outcome == LATE:
+            return NotConfirmed(f"not confirmed within {self.seconds:g} s")
+        return None if self.outcome == CONFIRMED else Later(0)
 
     async def ended(self) -> int:
         """Wait until all its messages are done or given back, and return the number of those that are done.
@@ -163,7 +206,7 @@ class GroupBatches:
 
     @property
     def count(self) -> int:
-        return len(self._open)
+        return sum(not batch.outcome for batch in self._open.values())
 
     def find(self, key: Key) -> OpenBatch | None:
         return self._open.get(key)
@@ -213,7 +256,7 @@ class GroupBatches:
                 batch.taking = GroupTaking(client, key.topic, key.group, most)
                 return await batch.taking.run(batch.handle, wait)
         finally:
-            if batch.outcome != CONFIRMED and self._open.get(key) is batch:
+            if batch.outcome not in {CONFIRMED, DECIDED} and self._open.get(key) is batch:
                 del self._open[key]
 
     async def _forget(self, key: Key, batch: OpenBatch) -> None:
@@ -249,6 +292,42 @@ class GroupBatches:
                 await self._gone(key, batch)
         async with self._clients.member(key.user, key.client) as client:
             return await _confirmed(client, number)
+
+    async def decide(self, key: Key, number: int, ids: Collection[str], error: Later | Reject) -> tuple[int, int]:
+        """Put messages of a batch off, or reject them; may be repeated.
+
+        Args:
+            ids: of the messages; none: all that are left.
+
+        Returns:
+            The number of these messages, and of those that are left in the batch.
+
+        Raises:
+            Problem: the member has no such batch, it is confirmed, or an ID is none of its messages.
+            PubsubError: as `confirm`.
+        """
+        batch = self._open.get(key)
+        if batch is not None and batch.number == number and batch.outcome in {"", DECIDED}:
+            done = batch.decide(ids, error)
+            if not batch.left:
+                await batch.ended()
+                await self._close(key, number)
+            return done, len(batch.left)
+        async with self._clients.member(key.user, key.client) as client:
+            found = await _confirmed(client, number)
+        check_found(found, key.member)
+        if found is not None and found.size:
+            raise Problem("conflict", "The batch is confirmed, so its messages are done.")
+        return 0, 0
+
+    async def _close(self, key: Key, number: int) -> None:
+        """Keep the number of a batch without messages to confirm, so that its confirmation is known."""
+
+        def insert(transaction: Transaction) -> None:
+            transaction.execute("INSERT OR IGNORE INTO gateway_confirmed VALUES (?, 0, 0, ?)", (number, time.time()))
+
+        async with self._clients.member(key.user, key.client) as client:
+            await client.write_synced(insert)
 
     async def give_back(self, key: Key) -> None:
         """Give back the open batch of a member."""
@@ -287,10 +366,15 @@ def facts(message: Message) -> Shown:
         contents["doubtful"] = True
     if message.part is not None:
         contents["part"] = message.part
-    shown = message_id(message.publisher, message.counter)
     return Shown(
-        shown, message.id, message.publisher, str(message.counter), message.stamp, attempts=message.attempts, **contents
-    )
+        shown_id(message), message.id, message.publisher, str(message.counter), message.stamp,
+        attempts=message.attempts, **contents,
+    )  # fmt: skip
+
+
+def shown_id(message: Message) -> str:
+    """Return the ID of a message, as readers see it."""
+    return message_id(message.publisher, message.counter)
 
 
 def check_found(found: Confirmed | None, member: str) -> None:
@@ -308,6 +392,6 @@ def check_found(found: Confirmed | None, member: str) -> None:
     if found.done < found.size:
         raise Problem(
             "conflict",
-            f"{found.size - found.done:,} of the {found.size:,} messages were given to other members meanwhile, which"
-            " receive them with doubtful.",
+            f"{counted(found.size - found.done, 'message')} of {found.size:,} went to other members meanwhile, and"
+            " comes to them with doubtful.",
         )

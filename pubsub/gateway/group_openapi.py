@@ -42,6 +42,11 @@ def _action(name: str, summary: str, body: str, *, required: bool = True) -> dic
     return {"post": operation(name, summary, answers, requestBody=_body(body, required=required))}
 
 
+def _decision(name: str, summary: str, body: str) -> dict[str, Any]:
+    answers = {"200": gives("Done.", "GroupDecided"), **problems(408, 409, 413, 415, 422)}
+    return {"post": operation(name, summary, answers, requestBody=_body(body))}
+
+
 def _group() -> dict[str, Any]:
     changed = {"200": gives("Changed.", "GroupActed"), **problems(408, 409, 413, 415, 422)}
     ended = {"204": {"description": "Ended."}, **problems(408, 409, 422)}
@@ -97,4 +102,6 @@ def _members() -> dict[str, Any]:
         f"{MEMBER}/batches/{{batch}}": {
             "delete": operation("confirmGroup", "Confirm a batch; may be repeated.", done),
         },
+        f"{MEMBER}/batches/{{batch}}/later": _decision("putOffGroup", "Put messages of a batch off.", "LaterWanted"),
+        f"{MEMBER}/batches/{{batch}}/reject": _decision("rejectGroup", "Reject messages of a batch.", "RejectWanted"),
     }  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
+from pubsub.client.core.outcomes import LATER_SECONDS_MAX
 from pubsub.gateway.shapes import Count, Flag, Shape, Text, ref
 
 
@@ -118,6 +119,27 @@ class OpenGroupMember(Shape):
     member: str
     client: str
     open_batch: Annotated[str | None, Meta(description="Path that confirms the open batch.")]
+
+
+_IDS = Annotated[list[str] | UnsetType, Meta(description="The id of some messages of the batch; missing: all.")]
+
+
+class LaterWanted(Shape):
+    seconds: Annotated[float, Meta(ge=0, le=LATER_SECONDS_MAX, description="Time until the messages come again.")]
+    ids: _IDS = UNSET
+
+
+class RejectWanted(Shape):
+    reason: Annotated[str, Meta(description="Text for the dead letters.")]
+    ids: _IDS = UNSET
+
+
+class GroupDecided(Shape):
+    topic: str
+    group: str
+    member: str
+    messages: Annotated[int, Meta(ge=0, description="Messages that this request put off or rejected.")]
+    left: Annotated[int, Meta(ge=0, description="Messages of the batch that wait for the confirmation.")]
 
 
 class GroupBatch(Shape):

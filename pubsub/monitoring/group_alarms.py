@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from pubsub.base.plurals import counted, verb
+
 DOUBT_SECONDS_MAX: Final = 60.0
 """Silence of a member with claims above which there is an alarm."""
 
@@ -32,7 +34,8 @@ def group_alarms(servers: list[Facts]) -> Iterator[str]:
     for kind, texts in kinds.items():
         yield from texts[:GROUPS_MAX]
         if len(texts) > GROUPS_MAX:
-            yield f"{len(texts) - GROUPS_MAX} more groups {kind}"
+            more, has = len(texts) - GROUPS_MAX, kind.replace("have", "has").replace("are ", "is ")
+            yield f"{counted(more, 'more group')} {verb(more, has, kind)}"
 
 
 def _of(topic: str, group: Facts) -> Iterator[tuple[str, str]]:
@@ -42,7 +45,7 @@ def _of(topic: str, group: Facts) -> Iterator[tuple[str, str]]:
     if silent is not None and silent > DOUBT_SECONDS_MAX:
         who = ", ".join(client for client, _ in group["in_doubt_names"][:3])
         text = (
-            f"{what}: {group['in_doubt']:,} messages are in doubt for {int(silent)} s; start {who} again,"
+            f"{what}: {counted(group['in_doubt'], 'message')} in doubt for {int(silent)} s; start {who} again,"
             f" or run pubsub group release {topic} {name} --member CLIENT"
         )
         yield "have messages in doubt", text
@@ -50,7 +53,9 @@ def _of(topic: str, group: Facts) -> Iterator[tuple[str, str]]:
         remedy = f"run pubsub group redrive {topic} {name}, with --drop to delete them"
         yield "are full of dead letters", f"{what}: it is full of dead letters and claims nothing; {remedy}"
     elif group["dead_letters"]:
-        text = f"{what}: it has {group['dead_letters']:,} dead letters; run pubsub group redrive {topic} {name}"
+        text = (
+            f"{what}: it has {counted(group['dead_letters'], 'dead letter')}; run pubsub group redrive {topic} {name}"
+        )
         yield "have dead letters", text
     if group["suspended"]:
         text = f"{what}: it is suspended since the store was restored; run pubsub group resume {topic} {name}"
@@ -60,5 +65,5 @@ def _of(topic: str, group: Facts) -> Iterator[tuple[str, str]]:
         text = f"{what}: a member holds messages for {int(held)} s without a pause; look at its handler"
         yield "have a member that holds messages for long", text
     if group["waiting"] and not group["members_heard"] and not group["suspended"]:
-        text = f"{what}: {group['waiting']:,} messages wait and no member is heard; start one"
+        text = f"{what}: {counted(group['waiting'], 'message')} waiting and no member is heard; start one"
         yield "have no member", text

@@ -4,7 +4,7 @@ A range is `log.low-high`: offsets from `low` up to `high` - 1. In a keyed group
 the records of that part.
 
     done RANGE · keep RANGE · offered RANGE · claim RANGE            the body of WORK, one line each
-    tried log.offset attempts · later log.offset milliseconds attempts · dead log.offset attempts reason
+    tried log.offset attempts error · later log.offset milliseconds attempts · dead log.offset attempts reason
     held RANGE attempts=2 doubtful=1 · offered RANGE … · lost RANGE dropped=1    the server's answer, one line each
     (an empty line) the records, as in the answer to GET
 
@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from pubsub.base.limits import (
+    ATTEMPT_ERROR_LENGTH_MAX,
     ATTEMPTS_MAX,
     DEAD_REASON_LENGTH_MAX,
     DELAY_SECONDS_MAX,
@@ -50,6 +51,7 @@ LOST: Final = "lost"
 _HOLDINGS: Final = frozenset({HELD, OFFERED, LOST})
 
 _REASON: Final = re.compile(rf"[!-~]{{1,{DEAD_REASON_LENGTH_MAX}}}")
+_ERROR: Final = re.compile(rf"[!-~]{{1,{ATTEMPT_ERROR_LENGTH_MAX}}}")
 _MARK: Final = re.compile(r"([a-z_]{1,20})=([!-~]{0,40})")
 _Item = TypeVar("_Item")
 
@@ -68,11 +70,16 @@ class Range(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A record that a handler has begun; `attempts` counts all that were begun so far, at any member."""
+    """A record that a handler has begun; `attempts` counts all that were begun so far, at any member.
+
+    Attributes:
+        error: of the handler, percent-encoded; "": none is known, and the line then ends with the attempts.
+    """
 
     log: str
     offset: int
     attempts: int
+    error: str = ""
 
 
 class Later(NamedTuple):
@@ -199,7 +206,7 @@ def join_say(say: Say) -> bytes:
     lines = [
         f"{word} {format_range(one)}" for word in ("done", "keep", "offered", "claim") for one in getattr(say, word)
     ]
-    lines += [f"tried {one.log}.{one.offset} {one.attempts}" for one in say.tried]
+    lines += [f"tried {one.log}.{one.offset} {one.attempts} {one.error}".rstrip() for one in say.tried]
     lines += [f"later {one.log}.{one.offset} {one.delay_ms} {one.attempts}" for one in say.later]
     lines += [f"dead {one.log}.{one.offset} {one.attempts} {one.reason}" for one in say.dead]
     return "\n".join(lines).encode("ascii")
@@ -236,8 +243,10 @@ def _range(text: str) -> Range:
     return parse_range(text)
 
 
-def _tried(place: str, attempts: str) -> Tried:
-    return Tried(*_position(place), _attempts(attempts))
+def _tried(place: str, attempts: str, error: str | None = None) -> Tried:
+    if error is not None and _ERROR.fullmatch(error) is None:
+        raise ValueError(f"not an error: {error[:60]!r}")
+    return Tried(*_position(place), _attempts(attempts), error or "")
 
 
 def _later(place: str, delay: str, attempts: str) -> Later:

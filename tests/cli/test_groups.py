@@ -55,9 +55,11 @@ def test_groups_are_listed_and_shown(command: Command, operator: Client, topic: 
         "attempts": 3, "waiting": 1,
     }  # fmt: skip
     assert "keyed, 16" in done(command("group", "list"))
+    (listed,) = [one for one in json.loads(done(command("topic", "list", "--json"))) if one["topic"] == topic]
+    assert (listed["subscribers"], listed["groups"]) == (0, 1)
     shown = done(command("group", "show", topic, "billing"))
-    assert f"billing of {topic}: keyed in 16 parts, on_lost=redeliver after 30 s, 3 attempts (number " in shown
-    assert "1 messages wait; 0 offered, 0 claimed, 0 delayed\n0 dead letters, 0 B\n" in shown
+    assert f"billing of {topic}: keyed in 16 parts, on_lost=redeliver, lost_seconds=30, 3 attempts (number " in shown
+    assert "messages: 1 waiting, 0 offered, 0 claimed, 0 delayed\ndead letters: 0, 0 B\n" in shown
     assert json.loads(done(command("group", "show", topic, "billing", "--json")))["waiting"] == 1
 
 
@@ -72,6 +74,8 @@ def test_joining_and_leaving_are_reported(command: Command, topic: str) -> None:
     code, text = failed(command("client", "client", "subscribe", topic, "--group", "billing", "--attempts", "9"))
     assert code == 40
     assert f"group billing of {topic} exists with other values" in text
+    code, text = failed(command("client", "client", "subscribe", f"{topic}.*", "--group", "billing"))
+    assert (code, f"{topic}.* is a pattern of topics, and a consumer group is of one topic" in text) == (2, True)
     code, text = failed(command("client", "client", "subscribe", topic, "--mode", "keyed"))
     assert (code, "--mode belongs to a consumer group: name it, too, by --group NAME" in text) == (2, True)
     code, text = failed(command("client", "client", "subscribe", topic, "--group", "billing", "--fresh"))
@@ -97,14 +101,12 @@ def test_dead_letters_are_listed_redriven_and_dropped(command: Command, operator
     assert str(first["id"]) in table
     assert "sh ended with 65" in table
     one = str(first["id"])
-    assert (
-        done(command("group", "redrive", topic, "billing", one)) == f"redriven 1 dead letters of billing of {topic}\n"
-    )
+    assert done(command("group", "redrive", topic, "billing", one)) == f"redriven 1 dead letter of billing of {topic}\n"
     code, _, text = command("group", "redrive", topic, "billing", str(second["id"]), "--drop")
-    assert (code, f"1 dead letters of group billing of {topic} are deleted, with their contents." in text) == (1, True)
+    assert (code, f"1 dead letter of group billing of {topic} is deleted, with all contents." in text) == (1, True)
     said = done(command("group", "redrive", topic, "billing", str(second["id"]), "--drop", "--yes", "--json"))
     assert json.loads(said) == {"topic": topic, "group": "billing", "dropped": 1}
-    assert done(command("group", "redrive", topic, "billing")) == f"redriven 1 dead letters of billing of {topic}\n"
+    assert done(command("group", "redrive", topic, "billing")) == f"redriven 1 dead letter of billing of {topic}\n"
     code, text = failed(command("group", "redrive", topic, "billing", "0123456789abcdef.7"))
     assert (code, "has no dead letter 0123456789abcdef.7" in text) == (13, True)
     assert failed(command("group", "redrive", topic, "billing", "seven"))[0] == 2
@@ -118,7 +120,7 @@ def test_a_silent_member_is_shown_and_released_after_a_question(command: Command
     assert "silent, " in shown
     (member,) = json.loads(done(command("group", "members", topic, "billing", "--json")))
     assert (member["client"], member["heard"], member["in_doubt"]) == ("w1", False, 2)
-    assert "2 are in doubt at 1 silent members" in done(command("group", "show", topic, "billing"))
+    assert "in doubt: 2 messages at 1 silent member, for " in done(command("group", "show", topic, "billing"))
     code, _, text = command("group", "release", topic, "billing", "--member", "w1")
     assert code == 1
     assert "2 messages that w1 has claimed go to other members of group billing" in text
@@ -140,7 +142,10 @@ def test_a_silent_member_is_shown_and_released_after_a_question(command: Command
 def test_values_are_changed_and_giving_up_sooner_asks(command: Command, operator: Client, topic: str) -> None:
     make(command, operator, topic)
     assert done(command("group", "change", topic, "billing", "--attempts", "9")) == (
-        f"billing of {topic}: shared, on_lost=wait, 9 attempts\n"
+        f"billing of {topic}: shared, on_lost=wait, lost_seconds=600, 9 attempts\n"
+    )
+    assert "on_lost=wait, lost_seconds=90, " in done(
+        command("group", "change", topic, "billing", "--lost-seconds", "90")
     )
     words = ["group", "change", topic, "billing", "--on-lost", "redeliver", "--lost-seconds", "60"]
     code, _, text = command(*words)
@@ -155,7 +160,7 @@ def test_a_group_ends_after_its_name_was_typed(command: Command, operator: Clien
     make(command, operator, topic, b"a")
     code, _, text = command("group", "end", topic, "billing")
     assert code == 1
-    assert f"Group billing of {topic} ends. Its 1 waiting messages and 0 dead letters are given up." in text
+    assert f"Group billing of {topic} ends. Given up: 1 waiting message and 0 dead letters." in text
     assert done(command("group", "end", topic, "billing", "--yes")) == f"group billing of {topic} has ended\n"
     code, text = failed(command("group", "show", topic, "billing"))
     assert (code, "it has none" in text) == (13, True)

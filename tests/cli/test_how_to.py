@@ -250,7 +250,7 @@ def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
     again = ["echo bad | pubsub client shop put orders -", f"{sys.executable} billing.py"]
     found = typed(tmp_path, [*lines, *again, f"{sys.executable} letters.py"], "cluster")
     assert found.count("paid tea in attempt 2\n") == 1
-    assert found.count("redriven 1 dead letters of billing\n") == 2
+    assert found.count("redriven 1 dead letter of billing\n") == 2
     assert '"body":"bad coffee\\n"' in found.replace(" :", ":").replace(": ", ":")
     assert "$dead.billing: keep=14d drop=never" in found
     assert "purged 0 dead letters of billing\n" in found
@@ -269,9 +269,9 @@ def test_workers_share_a_topic(tmp_path: Path) -> None:
     lines = [re.sub(r"^(\S+ worker.py \w+) & ", r"\1 > worker.log 2>&1 & ", line) for line in lines]
     lines.insert(0, "trap 'kill $(jobs -p) || true' EXIT")
     found = typed(tmp_path, lines, "cluster")
-    assert "redriven 1 dead letters of billing of orders" in found
+    assert "redriven 1 dead letter of billing of orders" in found
     assert "dropped " in found
     assert "1 tea\n" in found
     assert "1 milk\n" in found
     assert "handled 2 messages of orders" in found
-    assert "billing of orders: shared, on_lost=wait, 5 attempts" in found
+    assert "billing of orders: shared, on_lost=wait, lost_seconds=600, 5 attempts" in found

@@ -32,7 +32,8 @@ def test_a_created_topic_is_listed_with_its_settings(command: Command, topic: st
     assert said == f"{topic}: created, keep=7d drop=never\n"
     row = until(lambda: listed(command, topic), "it is listed")
     assert row == {
-        "topic": topic, "servers": ["s1"], "records": 0, "bytes": 0, "subscribers": 0, "keep": "7d", "drop": "never",
+        "topic": topic, "servers": ["s1"], "records": 0, "bytes": 0, "subscribers": 0, "groups": 0,
+        "keep": "7d", "drop": "never",
         "expire": "never",
     }  # fmt: skip
     table = done(command("topic", "list"))

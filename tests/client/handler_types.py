@@ -14,6 +14,12 @@ async def later(message: Message, transaction: Transaction) -> None: ...
 def now(message: Message, transaction: Transaction) -> None: ...
 
 
+def many(messages: list[Message], transaction: Transaction) -> None: ...
+
+
+async def many_later(messages: list[Message], transaction: Transaction) -> None: ...
+
+
 one: Handler = now
 other: AsyncHandler = later
 
@@ -23,3 +29,8 @@ async def main(client: Client, aio: AsyncClient) -> None:
     await aio.process("t", now)
     await aio.process("t", later)
     client.process("t", later)  # type: ignore[arg-type]
+    client.process_many("t", many)
+    await aio.process_many("t", many)
+    await aio.process_many("t", many_later)
+    client.process_many("t", many_later)  # type: ignore[arg-type]
+    client.process_many("t", now)  # type: ignore[arg-type]

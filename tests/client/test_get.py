@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +18,9 @@ from typing import Any
 import pytest
 
 from pubsub.cli import main
-from pubsub.client import Batch, Client, Transaction
-from pubsub.client.writing import FileTarget, finish_interrupted
+from pubsub.client import Batch, Client, Message, Transaction
+from pubsub.client.group_commands import take_from
+from pubsub.client.writing import FileTarget, StreamTarget, file_target, finish_interrupted
 from tests.faults import forkserver
 
 MESSAGES = 50
@@ -389,3 +392,49 @@ def test_a_file_with_a_non_text_name_gets_every_message_once(shell: Shell, tmp_p
         FileTarget(out, "c").write(b"late\n", transaction)  # It is killed behind this commit.
     assert shell.in_process("--out", out) == 0
     assert out.read_bytes() == b"late\n"
+
+
+# Members of a group
+
+
+def test_members_of_a_group_share_the_messages(service: str, tmp_path: Path, topic: str) -> None:
+    place = ["--proxy", service, "--dir", str(tmp_path / "state")]
+    done = forkserver.run("client", "w1", "get", topic, "--group", "g", "--wait", "0", *place)
+    assert (done.returncode, done.stdout) == (3, b"")
+    with Client("p", proxies=[service], directory=tmp_path / "p") as client:
+        client.put_many(topic, bodies())
+    first = forkserver.run("client", "w1", "get", topic, "--group", "g", "--count", "20", "--wait", "20", *place)
+    out = tmp_path / "out"
+    words = ["--count", "30", "--wait", "30", "--out", str(out), *place]
+    second = forkserver.run("client", "w2", "get", topic, "--group", "g", *words)
+    assert (first.returncode, second.returncode) == (0, 0), second.stderr
+    assert (first.stdout.splitlines(), out.read_bytes().splitlines()) == (bodies(0, 20), bodies(20))
+    assert main(["client", "w1", "get", topic, "--group", "g", "--batch", "5", *place]) == 2
+
+
+def test_output_that_fails_gives_the_message_back_without_an_attempt(service: str, tmp_path: Path, topic: str) -> None:
+    with Client("w", proxies=[service], directory=tmp_path) as client:
+        client.subscribe(topic, group="g", attempts=1)
+        client.put(topic, b"x")
+
+        def fail(message: Message) -> bytes:
+            raise OSError(message.attempts, "no room")
+
+        target = StreamTarget(io.BytesIO())
+        step = take_from(client, topic, "g", target, fail)
+        for _ in range(2):  # Were the attempt counted, the message would be a dead letter.
+            with pytest.raises(OSError, match="no room") as caught:
+                step(1, 20.0)
+            assert caught.value.errno == 1
+        assert take_from(client, topic, "g", target, lambda message: message.body)(1, 20.0) == 1
+
+
+def test_a_file_has_only_what_was_committed(service: str, tmp_path: Path) -> None:
+    """A member of a group may lose a message to another one after it has written it."""
+    with Client("w", proxies=[service], directory=tmp_path) as client:
+        with file_target(tmp_path / "out", client) as target:
+            for contents in (b"one ", b"lost, and longer ", b"two"):
+                with suppress(ZeroDivisionError), client.transaction() as transaction:
+                    target.write(contents, transaction)
+                    assert not contents.startswith(b"lost") or 1 / 0
+        assert (tmp_path / "out").read_bytes() == b"one two"

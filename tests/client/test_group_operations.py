@@ -48,8 +48,8 @@ def test_groups_are_listed_with_their_values_and_figures(client: Client, topic: 
     assert (first.name, first.mode, first.parts, first.waiting) == ("another", "shared", 0, 0)
     assert (second.topic, second.name, second.mode, second.parts) == (topic, "g", "keyed", 8)
     assert (second.on_lost, second.lost_seconds, second.attempts, second.waiting) == ("redeliver", 30.0, 3, 2)
-    assert str(second) == "keyed in 8 parts, on_lost=redeliver after 30 s, 3 attempts"
-    assert str(first) == "shared, on_lost=wait, 5 attempts"
+    assert str(second) == "keyed in 8 parts, on_lost=redeliver, lost_seconds=30, 3 attempts"
+    assert str(first) == "shared, on_lost=wait, lost_seconds=600, 5 attempts"
 
 
 def test_the_groups_of_all_topics_are_listed(client: Client, topic: str) -> None:

@@ -187,7 +187,7 @@ def test_a_command_that_finishes_after_the_signal_is_done_and_nothing_further_be
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
-    assert (process.returncode, said) == (0, f"handled 1 messages of {topic}\n".encode())
+    assert (process.returncode, said) == (0, f"handled 1 message of {topic}\n".encode())
     assert main(["w", "process", topic, "--idle", "0", *place, "--", "sh", "-c", f"cat >> {seen}"]) == 0
     assert seen.read_text() == "onetwo"
 

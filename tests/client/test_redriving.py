@@ -228,7 +228,7 @@ def test_the_command_redrives_and_purges_where_no_process_runs(service: str, tmp
     found = pubsub("client", "c", "dead-letters", "--redrive", first, "--json", *where)
     assert (found.returncode, json.loads(found.stdout)) == (0, {"client": "c", "redriven": 1}), found.stderr
     found = pubsub("client", "c", "dead-letters", "--redrive", "all", "--to", topic + "to", *where)
-    assert (found.returncode, found.stdout) == (0, "redriven 1 dead letters of c\n"), found.stderr
+    assert (found.returncode, found.stdout) == (0, "redriven 1 dead letter of c\n"), found.stderr
     with Client("c", proxies=[service], directory=tmp_path) as client:
         handler = Accepting()
         assert client.process(topic, handler, timeout=PATIENCE) == 1
@@ -243,11 +243,11 @@ def test_the_command_redrives_beside_the_running_client(cluster: Embedded, tmp_p
         handler = Accepting()
         with processing(client, topic, handler):
             found = pubsub("client", "c", "dead-letters", "--redrive", first, "--dir", tmp_path)
-            assert (found.returncode, found.stdout) == (0, "redriven 1 dead letters of c\n"), found.stderr
+            assert (found.returncode, found.stdout) == (0, "redriven 1 dead letter of c\n"), found.stderr
             again = pubsub("client", "c", "dead-letters", "--redrive", first, "--dir", tmp_path)
             assert (again.returncode, "has no dead letter" in again.stderr) == (2, True), again.stderr
             purged = pubsub("client", "c", "dead-letters", "--purge", "0s", "--dir", tmp_path)
-            assert (purged.returncode, purged.stdout) == (0, "purged 1 dead letters of c\n"), purged.stderr
+            assert (purged.returncode, purged.stdout) == (0, "purged 1 dead letter of c\n"), purged.stderr
         assert (handler.seen, client.dead_letters()) == ([(b"a", b"k", 1)], [])
         assert second
     assert not list(tmp_path.glob("c.requests/*"))

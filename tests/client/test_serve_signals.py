@@ -66,6 +66,36 @@ def test_a_signal_within_a_handler_ends_serve_and_the_next_worker_answers_once(
     assert marks.read_text().split() == ["c1", "c2"]
 
 
+def test_a_signal_ends_the_commands_that_run_side_by_side_and_no_attempt_counts(
+    service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
+    together = ["--group", "--concurrency", "2"]
+    assert main(["w", "serve", name, "--group", "--idle", "0", *place]) == 0
+    for call in ("c1", "c2"):
+        make(name, "hello", place, call)
+    script = ["sh", "-c", f"echo $$ > {tmp_path}/$PUBSUB_CALL.new && mv {tmp_path}/$PUBSUB_CALL.new"
+              f" {tmp_path}/$PUBSUB_CALL.begun; exec sleep 600"]  # fmt: skip
+    words = [*PUBSUB, "w", "serve", name, *together, *place, "--", *script]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True)
+    begun = [tmp_path / f"{call}.begun" for call in ("c1", "c2")]
+    try:
+        eventually(lambda: all(path.exists() for path in begun), PATIENCE_SECONDS)
+        os.killpg(process.pid, signal.SIGTERM)  # As a terminal does: the commands get it, too, and may end first.
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    assert (process.returncode, b"Traceback" in errors, b"failed" in errors) == (130, False, False)
+    assert not any(alive(int(path.read_text())) for path in begun)
+    assert main(["w", "serve", name, *together, "--count", "2", *place, "--", "tr", "a-z", "A-Z"]) == 0
+    capfd.readouterr()
+    for call in ("c1", "c2"):
+        assert main(["c", "replies", call, "--wait", "20", *place]) == 0
+        assert capfd.readouterr().out == "HELLO"
+    assert main(["w", "serve", name, "--concurrency", "2", *place]) == 2
+    assert "--concurrency needs --group" in capfd.readouterr().err
+
+
 def test_a_reader_that_goes_ends_the_command_and_the_reply_stays(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
-"""Guards against what hangs. A slow machine that is busy needs a large part of it, and that is no failure."""
+"""Guards against a process that hangs. A slow machine that is busy needs a large part of it, and that is no failure."""
 SPARK_SECONDS = 600.0
 """The same for a driver of Spark."""
 HEARTBEAT_SECONDS = 0.2
@@ -43,7 +43,7 @@ PAUSE_SECONDS_MAX = 0.02
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Poll a condition with a deadline; return what it said. Pauses grow with the wait, so a long wait costs little."""
+    """Poll a condition with a deadline; return its value. Pauses grow with the wait, so a long wait costs little."""
     began = time.monotonic()
     while not (found := condition()):
         waited = time.monotonic() - began
@@ -58,7 +58,7 @@ class Process:
     Args:
         name: for its files.
         directory: where its output goes.
-        command: what to run, after the interpreter.
+        command: the words after the interpreter.
     """
 
     def __init__(self, name: str, directory: Path, command: Sequence[str]) -> None:
@@ -156,7 +156,7 @@ class Process:
             ) from None
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """In any state."""
         if self.popen is not None:
             if self.popen.poll() is None:
                 self.popen.kill()
@@ -172,7 +172,7 @@ class Cluster:
     Attributes:
         addresses: of the proxies' client side, in order.
         inner: of their server side.
-        record: where all clients write down what they do; None: nowhere.
+        record: where all clients write down their calls; None: nowhere.
         keys: of all its processes, and of clients one that may do everything; None: nobody has any.
     """
 
@@ -262,7 +262,7 @@ class Cluster:
         return [known[address] for address in addresses or self.addresses]
 
     def key_settings(self, addresses: Sequence[str] = ()) -> dict[str, Any]:
-        """What a client of these proxies is to be told of keys, as JSON can say it."""
+        """The keys that a client of these proxies needs, as JSON."""
         if self.keys is None:
             return {}
         return {"proxy_keys": self.proxy_keys(addresses), "key_file": str(self.keys.client)}
@@ -317,7 +317,7 @@ class Cluster:
         return self.directory / "clients" / f"{name}.db"
 
     def holders(self, topic: str, proxy: int = 0) -> list[str]:
-        """Who holds a topic as a proxy knows, once it knows of any: of what was put through another, it hears later."""
+        """The holders of a topic that a proxy knows, once it knows any. It hears of puts through another one later."""
         with self.wire(proxy) as wire:
 
             def known() -> list[str]:
@@ -327,7 +327,7 @@ class Cluster:
             return list(until(known, f"proxy {proxy + 1} knows a holder of {topic}"))
 
     def report(self, target: str, proxy: int = 0) -> dict[str, Any]:
-        """What a server ("s1") or a proxy ("-") says of itself, once the proxy can tell."""
+        """The report of a server ("s1") or a proxy ("-"), once the proxy can tell."""
         with self.wire(proxy) as wire:
             return dict(until(lambda: wire.report(target), f"{target} reports"))
 

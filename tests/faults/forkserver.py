@@ -1,11 +1,11 @@
 """Processes of tests, forked off one that has loaded their imports: none costs a start of Python.
 
-What is forked is a process like any other, with its own store and sockets, and is killed and waited for as one: it runs
-what `python -m MODULE WORDS…` runs, from there on where all imports are done. A test has threads, and may not fork
+A forked process is one like any other, with its own store and sockets, and is killed and waited for as one: it runs
+the same as `python -m MODULE WORDS…`, from there on where all imports are done. A test has threads, and may not fork
 itself; so a process with one thread does, which is asked over a socket and tells how each of its children ended.
 
 `forking` switches it on, for a whole run of tests; `cluster.Process` asks for it, and `run` for a command that ends.
-What is about the start itself, as most of tests/cli, is started cold, as the demo and the soaks start all.
+A test of the start itself, as most of tests/cli, starts cold, as the demo and the soaks start all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DESCRIPTORS: Final = 4
 
 FILES_MAX: Final = 4096
 LIMITS: Final = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
-"""Which a child has as whoever asks for it has them then."""
+"""A child has these as its orderer has them then."""
 
 FOLDERS: Final = ("tests.faults.", "tests.services.")
 COMMANDS: Final = {
@@ -50,10 +50,10 @@ COMMANDS: Final = {
     "status": ("pubsub.cli.status", "pubsub.cli.reports", "pubsub.cli.reaching", "pubsub.messenger"),
     "top": ("pubsub.cli.top", "pubsub.cli.reports", "pubsub.cli.reaching", "pubsub.messenger"),
 }
-"""The word behind `pubsub` -> what is loaded for it, once, with all that a package gives by its name."""
+"""The word behind `pubsub` -> the modules loaded for it, once, with all that a package gives by its name."""
 
 ALWAYS: Final = ("pubsub.cli.app", "typer._adapters", "importlib.metadata", "platformdirs.unix", "encodings.idna")
-"""What each of them loads, sooner or later."""
+"""Modules that each of them loads, sooner or later."""
 
 
 Ended = subprocess.CompletedProcess[bytes]
@@ -126,7 +126,7 @@ class ForkServer:
 
     @staticmethod
     def takes(command: Sequence[str]) -> bool:
-        """Whether these words, behind `python`, are among what it starts."""
+        """Whether these words, behind `python`, are among those that it starts."""
         if len(command) < 3 or command[0] != "-m":
             return False
         return command[2] in COMMANDS if command[1] == "pubsub" else command[1].startswith(FOLDERS)
@@ -183,7 +183,7 @@ _current: list[ForkServer] = []
 
 @contextlib.contextmanager
 def forking() -> Iterator[None]:
-    """Have what is started meanwhile be forked."""
+    """Fork the processes that are started meanwhile."""
     server = ForkServer()
     _current.append(server)
     try:
@@ -283,7 +283,7 @@ _loaded: set[str] = set()
 
 
 def serve(orders: socket.socket) -> dict[str, Any] | None:
-    """Forks what is ordered, until nobody orders any more; in a child, at once, what it is to do."""
+    """Forks what is ordered, until nobody orders any more; in a child, at once, its work."""
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -43,12 +43,12 @@ KEYS: Final = (pytest.param(False, marks=pytest.mark.nightly), True)
 
 
 def with_keys(keys: bool) -> str:
-    """What to call a test of such a town."""
+    """The name of a test of such a town."""
     return "with keys" if keys else "without keys"
 
 
 class Well:
-    """A client that puts and gets all the time, on a thread of its own: what it puts comes back once, in order.
+    """A client that puts and gets all the time, on a thread of its own: its messages come back once, in order.
 
     A call that fails, or a message that is not the next one, ends it; `served` then says so. Unless `served` waits, it
     pauses between rounds, because it would take every processor from the processes under test.
@@ -157,7 +157,7 @@ class Town:
         return Peer(self.endpoint(port), reads=reads, curve=self.curve(port))
 
     def hello(self, port: str) -> bytes:
-        """The beginning of a handshake at a port with keys: what somebody says who knows its key, and has one."""
+        """The beginning of a handshake at a port with keys: the first command of a peer that knows its key."""
         curve = self.curve(port, new_pair())
         said = b""
         with socket.create_server(("127.0.0.1", 0)) as listening, zmq.Context() as context:
@@ -175,11 +175,11 @@ class Town:
         return next((server for server in self.cluster.servers if server.name == name), self.cluster.proxies[0])
 
     def behind(self, port: str) -> str:
-        """Whose report speaks of a port."""
+        """The process with a report about a port."""
         return self.owner if port == "other servers" else "-"
 
     def counters(self, target: str) -> dict[str, int]:
-        """What a server or the proxy (`-`) has counted, as `pubsub status --json` shows it."""
+        """The counts of a server or the proxy (`-`), as `pubsub status --json` shows it."""
         report = until(lambda: self._report(target), f"{target} reports")
         return {**report.get("keys", {}).get("counters", {}), **report["counters"]}
 
@@ -228,7 +228,7 @@ def _resident(place: Path, which: str) -> int:
 
 
 class Peer:
-    """A connection that sends whatever it likes; a context manager. With `curve` by a key."""
+    """A connection that sends any bytes; a context manager. With `curve` by a key."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class Peer:
                 return
 
     def take(self) -> None:
-        """What is there of answers, by outcome; what is no answer counts as such."""
+        """The answers so far, by outcome; other messages count as no answers."""
         while True:
             try:
                 frames = self.sock.recv_multipart(zmq.NOBLOCK)
@@ -325,7 +325,7 @@ class Peer:
         self.until(lambda: set(outcomes) <= self.answers.keys())
 
     def all_taken(self, port: str) -> None:
-        """Until what it has sent is dealt with: messages are, in their order."""
+        """Wait until its messages are dealt with: messages are, in their order."""
         self._fence += 1
         last: dict[str, Message] = {
             "clients": m.Report("eve", "-"),
@@ -378,7 +378,7 @@ GREETING: Final = b"\xff" + bytes(8) + b"\x7f\3\0NULL".ljust(24, b"\0") + bytes(
 CURVE_GREETING: Final = GREETING.replace(b"NULL\0", b"CURVE")
 
 HELLO_BYTES: Final = 202
-"""Of the first command of a handshake with keys, and what is in front of it."""
+"""Of the first command of a handshake with keys, and the bytes in front of it."""
 
 
 def raw(endpoint: str, *, ready: bool = False) -> socket.socket:

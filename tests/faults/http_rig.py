@@ -27,7 +27,7 @@ READY_SECONDS = 120.0
 
 
 class RepeatingRelay(Relay):
-    """A relay that keeps what went up each connection, and can have it come again, all of it, on a connection anew."""
+    """A relay that keeps the bytes of each connection to its target, and can repeat them all on a new connection."""
 
     def __init__(self, target: str) -> None:
         self._kept: dict[int, bytearray] = {}
@@ -39,7 +39,7 @@ class RepeatingRelay(Relay):
             self._kept.setdefault(id(pair), bytearray()).extend(chunk)
 
     def repeat(self, connections: int) -> int:
-        """Have what went up the last so many connections come again; how many bytes."""
+        """Repeat the bytes that went up the last so many connections; return their number."""
         sent = 0
         for kept in list(self._kept.values())[-connections:]:
             with contextlib.suppress(OSError), socket.create_connection(self._target, timeout=2.0) as one:
@@ -120,7 +120,7 @@ class Rig:
             relay.__exit__()
 
     def finish(self, seconds: float) -> None:
-        """Until the sender has been told of all, or the time is over: whoever is dead is started again."""
+        """Until the sender has been told of all, or the time is over: a dead process is started again."""
         deadline = time.monotonic() + seconds
         while (code := self.sender.look()) is None:
             assert self.receiver.look() is None, self.log.read_text()[-3000:]
@@ -144,7 +144,7 @@ class Rig:
             time.sleep(2.0)
 
     def objections(self) -> list[str]:
-        """What is wrong, by the receiver's own table and what the sender's application wrote down."""
+        """The faults, by the receiver's own table and the notes of the sender's application."""
         with contextlib.closing(sqlite3.connect(self.directory / "receiver" / "http.db")) as db:
             rows = [(int(value), token) for value, token in db.execute("select value, token from effects")]
         told: dict[int, set[str]] = {}

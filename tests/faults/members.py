@@ -57,7 +57,7 @@ class Members:
         plain: whether there is a server without a standby.
         heartbeat: seconds between two of a server's; those of the members' link are half of it.
         disk_bytes: of a member's small disk.
-        options: of the members, besides.
+        options: of the members, besides; those that are not about a standby are of the plain server, too.
 
     Attributes:
         members: the two processes of s1.
@@ -109,7 +109,8 @@ class Members:
             self._member(name)
         if plain:
             times = {"heartbeat_seconds": self.heartbeat, "retention_hold_seconds": self.hold}
-            cluster.server(PLAIN, skew_seconds=SKEW_SECONDS, **times).ready()
+            others = {name: value for name, value in self._options.items() if not name.startswith("standby")}
+            cluster.server(PLAIN, skew_seconds=SKEW_SECONDS, **times, **others).ready()
         for proxy in cluster.proxies:
             proxy.ready()
         del cluster.addresses[ROUTING:]

@@ -7,7 +7,7 @@
     forget      a proxy is killed, and started again with an empty directory
     full disk   a member's disk is full for a while (where no disk can be mounted: its store may not grow)
     switch      `pubsub server switch`
-    power cut   everybody who is not spared is killed at once; clients come back in another boot of their host
+    power cut   all that are not spared are killed at once; clients come back in another boot of their host
 
 A round is one of them, or two at the same time; each kind comes once before it is left to chance. After it all is
 healed, and every client must get on. A fault is a generator: it yields how many seconds until it is to go on.
@@ -73,8 +73,8 @@ class Rounds:
     """Draws faults, and carries them out.
 
     Args:
-        members: whose.
-        rng: what is drawn from.
+        members: their processes.
+        rng: the source of draws.
 
     Attributes:
         done: how many faults of each kind there were.
@@ -92,15 +92,20 @@ class Rounds:
         self.waits: list[float] = []
 
     def round(self) -> str:
-        """One round; what it was. A client that does not get on afterwards is objected to."""
+        """Run one round, and return its name. A client that does not get on afterwards is objected to."""
         rng, members = self._rng, self._members
         kinds = self._draw(2 if rng.random() < TWICE else 1)
         self.done.update(kinds)
-        carry_out([getattr(self, f"_{kind.replace(' ', '_')}")() for kind in kinds])
+        carry_out([self.steps(kind) for kind in kinds])
         members.heal()
         members.look_after()
         self._wait_for_all()
         return " + ".join(kinds)
+
+    def steps(self, kind: str) -> Steps:
+        """The fault of a kind, to be carried out."""
+        found: Steps = getattr(self, f"_{kind.replace(' ', '_')}")()
+        return found
 
     def _draw(self, count: int) -> list[str]:
         kinds = [self._first.pop() for _ in range(min(count, len(self._first)))]
@@ -172,7 +177,7 @@ class Rounds:
     def _forget(self) -> Steps:
         proxies = self._free(self._members.cluster.proxies)
         seconds = self._seconds(self._dead)
-        # One at a time: what two of three have forgotten, nobody can tell them.
+        # One at a time: nobody can tell two of three the views that they have forgotten.
         if len(proxies) < len(self._members.cluster.proxies):
             return
         victim = self._rng.choice(proxies)

@@ -1,4 +1,4 @@
-"""A gateway as a process, and requests whose answers are checked against its OpenAPI document."""
+"""A gateway as a process, and requests with answers that are checked against its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class Gateway:
     """A gateway of a cluster; a context manager that ends it.
 
     Args:
-        cluster: whose topics it serves.
+        cluster: the cluster with its topics.
         directory: where its state lives.
         flags: words of its command besides.
-        token: what its requests carry.
+        token: the token of its requests.
         proxies: addresses of proxies; None: the cluster's.
     """
 

@@ -110,6 +110,74 @@ def test_a_message_that_is_never_confirmed_is_a_dead_letter_of_the_group(gateway
     gateway.confirm(poll(gateway, "poison", "a"))
 
 
+def test_a_reader_puts_messages_off_and_rejects_others_and_confirms_the_rest(gateway: Gateway) -> None:
+    join(gateway, "decided", "a")
+    for body in (b"good", b"early", b"bad"):
+        gateway.put("decided", body)
+    seen: dict[str, Any] = {}
+    while len(seen) < 3:  # Each put may come by itself; a batch with an earlier one is given back.
+        batch = poll(gateway, "decided", "a")
+        seen = {one["body"]: one["id"] for one in batch["messages"]}
+        if len(seen) < 3:
+            gateway.ask("POST", f"{batch['confirm']}/later", {"seconds": 0})
+    for _ in range(2):
+        answer = gateway.ask("POST", f"{batch['confirm']}/reject", {"reason": "no such customer", "ids": [seen["bad"]]})
+        assert (answer.status_code, answer.json()["left"]) == (200, 2), "it may be repeated"
+    later = {"seconds": 0, "ids": [seen["early"], seen["bad"]]}
+    made = gateway.ask("POST", f"{batch['confirm']}/later", later).json()
+    assert made == {"topic": "decided", "group": "g", "member": "a", "messages": 1, "left": 1}, "a decision stays"
+    again = poll(gateway, "decided", "a")
+    assert (again["confirm"], bodies(again)) == (batch["confirm"], ["good"])
+    gateway.confirm(batch)
+    assert gateway.ask("POST", f"{batch['confirm']}/reject", {"reason": "late"}).status_code == 409
+    next_one = poll(gateway, "decided", "a")
+    assert bodies(next_one) == ["early"]
+    gateway.confirm(next_one)
+    (letter,) = until(lambda: group(gateway, "decided")["letters"], "the rejected one is a dead letter")
+    assert letter["reason"] == "no such customer"
+    assert until(lambda: not group(gateway, "decided")["claimed"], "the others are done")
+
+
+def test_putting_messages_off_is_no_failed_attempt_and_ends_a_batch(cluster: Cluster, tmp_path: Path) -> None:
+    with Gateway(cluster, tmp_path / "data") as gateway:
+        join(gateway, "off", "a", "b", query="?attempts=1")
+        gateway.put("off", b"x")
+        for name in ("a", "b", "a"):
+            batch = poll(gateway, "off", name)
+            assert bodies(batch) == ["x"]
+            path = f"{batch['confirm']}/later"
+            made = [gateway.ask("POST", path, {"seconds": 0}).json() for _ in range(2)]
+            assert [(one["messages"], one["left"]) for one in made] == [(1, 0), (0, 0)]
+            assert gateway.ask("GET", member("off", name)).json()["open_batch"] is None
+        gateway.kill()
+        gateway.start()
+        assert gateway.ask("DELETE", batch["confirm"]).status_code == 204, "nothing of it waits for a confirmation"
+        assert gateway.ask("POST", path, {"seconds": 0}).json()["messages"] == 0
+        gateway.confirm(poll(gateway, "off", "b"))
+        assert group(gateway, "off")["letters"] == []
+
+
+@pytest.mark.parametrize(
+    ("act", "body", "status"),
+    [
+        ("later", {}, 400), ("later", {"seconds": "x"}, 400), ("later", {"seconds": True}, 400),
+        ("later", {"seconds": -1}, 400), ("later", {"seconds": 1, "reason": "x"}, 400), ("reject", {}, 400),
+        ("reject", {"reason": None}, 400), ("reject", {"reason": "x", "ids": []}, 400),
+        ("reject", {"reason": "x", "ids": "all"}, 400), ("reject", {"reason": "x", "ids": ["other"]}, 400),
+    ],
+)  # fmt: skip
+def test_a_decision_that_is_not_valid_changes_nothing(gateway: Gateway, act: str, body: object, status: int) -> None:
+    gateway.ask("PUT", member("wrong", "a"))
+    if group(gateway, "wrong")["waiting"] + group(gateway, "wrong")["claimed"] == 0:
+        gateway.put("wrong", b"x")
+    batch = poll(gateway, "wrong", "a", confirm=600.0)
+    assert gateway.ask("POST", f"{batch['confirm']}/{act}", body).status_code == status
+    assert poll(gateway, "wrong", "a") == batch
+    for number in ("7", "x", "0"):
+        path = f"{member('wrong', 'a')}/batches/{number}/{act}"
+        assert gateway.ask("POST", path, {"seconds": 1} if act == "later" else {"reason": "x"}).status_code == 404
+
+
 def test_a_member_that_leaves_gives_its_open_batch_back(gateway: Gateway) -> None:
     join(gateway, "left", "a", "b")
     gateway.put("left", b"x")

@@ -147,7 +147,12 @@ def tour_of_groups(gateway: Gateway, base: str) -> None:
     assert gateway.ask("PUT", member).status_code == 201
     gateway.put("tour", b"y")
     batch = until(lambda: gateway.ask("GET", f"{member}/messages?wait=5").content, "a batch came")
-    assert gateway.ask("DELETE", json.loads(batch)["confirm"]).status_code == 204
+    confirm = json.loads(batch)["confirm"]
+    gateway.ask("POST", f"{confirm}/later", {"seconds": 0})
+    batch = until(lambda: gateway.ask("GET", f"{member}/messages?wait=5").content, "it came again")
+    confirm = json.loads(batch)["confirm"]
+    gateway.ask("POST", f"{confirm}/reject", {"reason": "no such customer"})
+    assert gateway.ask("DELETE", confirm).status_code == 204
     gateway.ask("GET", member)
     assert [one["name"] for one in gateway.ask("GET", f"{base}/groups").json()["groups"]] == ["g"]
     gateway.ask("GET", group)

@@ -35,11 +35,14 @@ def test_a_quiet_group_gives_no_alarm() -> None:
     ("changed", "text"),
     [
         ({"in_doubt": 3, "in_doubt_seconds": 61.0, "in_doubt_names": [["w1", "a"]]}, "start w1 again"),
-        ({"dead_letters": 2}, "it has 2 dead letters"),
+        ({"in_doubt": 1, "in_doubt_seconds": 61.0, "in_doubt_names": [["w1", "a"]]}, ": 1 message in doubt for 61 s"),
+        ({"dead_letters": 2}, "it has 2 dead letters;"),
+        ({"dead_letters": 1}, "it has 1 dead letter;"),
         ({"dead_letters": 2, "full": True}, "claims nothing"),
         ({"suspended": True, "waiting": 4}, "pubsub group resume t billing"),
         ({"held_seconds_max": 601.0}, "for 601 s without a pause"),
-        ({"waiting": 5}, "5 messages wait and no member is heard"),
+        ({"waiting": 5}, "5 messages waiting and no member is heard"),
+        ({"waiting": 1}, "1 message waiting and no member is heard"),
     ],
 )
 def test_each_alarm_names_the_group_and_the_remedy(changed: dict[str, Any], text: str) -> None:
@@ -58,6 +61,8 @@ def test_many_groups_of_one_kind_are_counted() -> None:
     found = list(group_alarms(servers(*[QUIET | {"dead_letters": 1}] * (GROUPS_MAX + 2))))
     assert len(found) == GROUPS_MAX + 1
     assert found[-1] == "2 more groups have dead letters"
+    *_, one = group_alarms(servers(*[QUIET | {"full": True}] * (GROUPS_MAX + 1)))
+    assert one == "1 more group is full of dead letters"
 
 
 def test_they_are_among_the_alarms_of_a_report() -> None:

@@ -17,11 +17,12 @@ one_range = st.builds(
 )
 offsets, attempts = st.integers(1, NUMBER_MAX), st.integers(0, 1000)
 reasons = st.text(PRINTABLE, min_size=1, max_size=300)
+errors = st.text(PRINTABLE, max_size=200)
 group_ranges = st.lists(one_range, max_size=4).map(tuple)
 says = st.builds(
     Say,
     **dict.fromkeys(("done", "keep", "offered", "claim"), group_ranges),
-    tried=st.lists(st.builds(Tried, hexes, offsets, attempts), max_size=3).map(tuple),
+    tried=st.lists(st.builds(Tried, hexes, offsets, attempts, errors), max_size=3).map(tuple),
     later=st.lists(st.builds(Later, hexes, offsets, st.integers(0, 7_776_000_000), attempts), max_size=3).map(tuple),
     dead=st.lists(st.builds(Dead, hexes, offsets, attempts, reasons), max_size=3).map(tuple),
 )

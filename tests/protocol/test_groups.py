@@ -120,7 +120,7 @@ def test_the_text_of_a_members_words_is_the_documented_one():
     say = Say(
         done=(Range(LOG, 1, 51),),
         keep=(Range(LOG, 60, 61, 3),),
-        tried=(Tried(LOG, 51, 1),),
+        tried=(Tried(LOG, 51, 1), Tried(LOG, 54, 2, "ValueError%3A%20no")),
         later=(Later(LOG, 52, 5000, 2),),
         dead=(Dead(LOG, 53, 5, "bad%20order"),),
     )
@@ -128,6 +128,7 @@ def test_the_text_of_a_members_words_is_the_documented_one():
         f"done {LOG}.1-51",
         f"keep {LOG}.60-61:3",
         f"tried {LOG}.51 1",
+        f"tried {LOG}.54 2 ValueError%3A%20no",
         f"later {LOG}.52 5000 2",
         f"dead {LOG}.53 5 bad%20order",
     ]

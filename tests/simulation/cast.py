@@ -84,7 +84,7 @@ class Cast:
         self.tables = self._tables()
         self.letters = Letters()
         self.crews, self.workers, self.overseers = self._groups()
-        self.audit = Audit(self.crews, self.workers, self.overseers, self.servers)
+        self.audit = Audit(self.crews, self.workers, self.overseers, self.servers, self.fate)
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}

@@ -338,16 +338,14 @@ class ClientNode(Process):
                 self._advance(call, wait.done())
 
     def deadline(self) -> float:
+        return min([self.due(), *(call.wait.deadline for call in self._calls if call.wait is not None)])
+
+    def due(self) -> float:
+        """The time at which `drive` has something to do."""
         if self.inbox:
             return float("-inf")
-        due = self.session.deadline()
-        times = [call.wait.deadline for call in self._calls if call.wait is not None]
-        if due is not None:
-            times.append(due)
-        due = self.messenger.core.deadline()
-        if due is not None:
-            times.append(due)
-        return min(times, default=float("inf"))
+        dues = self.session.deadline(), self.messenger.core.deadline()
+        return min((due for due in dues if due is not None), default=float("inf"))
 
     def close(self) -> None:
         """The application closes: waiting calls get an error, and unfinished puts are kept."""

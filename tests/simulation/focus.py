@@ -29,7 +29,7 @@ from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
-from tests.simulation.grouping.plan import grouped, grouped_split
+from tests.simulation.grouping.plan import grouped, grouped_restores, grouped_split
 from tests.simulation.limiting import limited
 from tests.simulation.mixtures import mixed
 from tests.simulation.purging import purged_split
@@ -414,6 +414,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(limits.breakage.breakages, limited),
     **dict.fromkeys(GROUPS, grouped),
     **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in IN_SPLITS), grouped_split),
+    "groups: restored_goes_on: a group of a restored copy goes on without an operator": grouped_restores,
     "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
     "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),
     "mixtures: a put of a client costs nothing": mixed("quotas of clients"),

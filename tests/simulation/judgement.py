@@ -18,9 +18,12 @@ class Judgement:
 
     def open_end(self) -> str:
         """The unsettled parts, "" if there are none."""
+        absence = self.cast.audit.absence
         for node in self.cast.nodes:
-            if not node.alive:
+            if not node.alive and node is not absence.absent:
                 return f"{node.name} does not run"
+        if what := absence.open_end():
+            return what
         return self.pairs.open_end() or deleting.open_end(self.cast) or self._open_topics() or self._open_users()
 
     def _open_topics(self) -> str:

@@ -182,6 +182,7 @@ class Simulation:
         fate.delay = 0.001
         world.network.heal()
         self.faults.configurations.finish()
+        cast.audit.absence.begin()
         for node in cast.nodes:
             node.host.disk.mend()
             if isinstance(node, ServerNode):

@@ -3,7 +3,7 @@
     python -m tests.spark.query JSON      runs it in a Spark of its own, which the step kills
 
 Steps: `partitions`, `write` (in a task, after some rows are staged), `commit` (before the first publish), `between`
-(after the first topic's) and `published` (after the last, before Spark knows). What happens there is `do`: "kill" the
+(after the first topic's) and `published` (after the last, before Spark knows). The event there is `do`: "kill" the
 driver, Python and JVM (its Python workers live on), "fail" the task once, or "wait" until the test has done something.
 Each happens once: a file says that it has.
 """
@@ -36,7 +36,7 @@ from tests.faults.cluster import SPARK_SECONDS
 
 
 class Step:
-    """One step of a query at which something happens, once, in whatever process comes there first."""
+    """One step of a query at which something happens, once, in the process that comes there first."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
@@ -53,7 +53,7 @@ class Step:
         if facts["do"] == "kill":
             for pid in json.loads((directory / "pids").read_text()):
                 os.kill(pid, signal.SIGKILL)
-            time.sleep(0.2)  # What an orphan does then, it does after its driver is dead.
+            time.sleep(0.2)  # An orphan goes on from here after its driver is dead.
         elif facts["do"] == "fail":
             raise OSError("this task fails, says the test")
         elif facts["do"] == "wait":
@@ -111,7 +111,7 @@ class StepWriter(StreamWriter):
 
 
 class StepDataSource(PubsubDataSource):
-    """The format `stepping`: option `step` says where what happens."""
+    """The format `stepping`: option `step` says where something happens."""
 
     @classmethod
     def name(cls) -> str:
@@ -136,7 +136,7 @@ class StepDataSource(PubsubDataSource):
 
 
 def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
-    """Starts the query; it ends when it has copied what there is now.
+    """Starts the query; it ends when it has copied all present messages.
 
     Args:
         facts: proxies, subscribe, checkpoint; step, do, batch, directory; shuffle and options of source and sink;

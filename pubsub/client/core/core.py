@@ -82,6 +82,7 @@ class ClientCore:
         groups: open batches that callers share.
         waiting: messages that were put aside until their next attempt.
         doors: proxies that refuse this client.
+        sync_at: time by which the commits so far are fsynced; None: all are.
         copied: the error to raise, if an answer has shown that a copy of this state was used elsewhere.
     """
 
@@ -104,7 +105,7 @@ class ClientCore:
         self.copied: StateCopied | None = None
         self._awake: dict[str, Subscription] = {}
         self._unsynced: dict[str, Subscription] = {}
-        self._sync_at: float | None = None
+        self.sync_at: float | None = None
         self.flights = Flights()
         self.groups = Groups()
         self.waiting = WaitingMessages()
@@ -185,8 +186,8 @@ class ClientCore:
         self._unsynced[sub.topic] = sub
         if fsynced:
             self.synced()
-        elif self._sync_at is None:
-            self._sync_at = now + SYNC_SECONDS
+        elif self.sync_at is None:
+            self.sync_at = now + SYNC_SECONDS
 
     def synced(self) -> None:
         """Record an fsync of all commits so far: they may be acknowledged, and held messages may be sent."""
@@ -194,7 +195,7 @@ class ClientCore:
             sub.synced()
             self._awake[topic] = sub
         self._unsynced = {topic: sub for topic, sub in self._unsynced.items() if sub.cursor.safe != sub.cursor.position}
-        self._sync_at, self.wants_sync = None, False
+        self.sync_at, self.wants_sync = None, False
         self.outbox.release()
 
     def acknowledge(self, now: float) -> list[Subscription]:
@@ -404,7 +405,7 @@ class ClientCore:
                 sub.retries.fail()
                 sub.timed_out()
                 self.proxy = sub.retries.proxy
-        if self._sync_at is not None and now >= self._sync_at:
+        if self.sync_at is not None and now >= self.sync_at:
             self.wants_sync = True
 
     def deadline(self) -> float | None:
@@ -412,8 +413,8 @@ class ClientCore:
         times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
         for sub in self._awake.values():
             times += [at for at in (sub.deadline, sub.acknowledge_at()) if at is not None]
-        if self._sync_at is not None:
-            times.append(self._sync_at)
+        if self.sync_at is not None:
+            times.append(self.sync_at)
         return min(times, default=None)
 
 

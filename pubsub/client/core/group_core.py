@@ -116,8 +116,8 @@ class GroupCore(PatternCore):
         """Record a commit with effects of a group's records."""
         if fsynced:
             self.synced()
-        elif self._sync_at is None:
-            self._sync_at = now + SYNC_SECONDS
+        elif self.sync_at is None:
+            self.sync_at = now + SYNC_SECONDS
 
     def synced(self) -> None:
         """Record an fsync of all commits so far."""
@@ -244,6 +244,9 @@ class GroupCore(PatternCore):
             lines, records = read_answer(status)
         except DecodeError:
             self._worked_later(member, status, now, "an answer that is damaged")
+            return
+        if any((one.range.part is None) == bool(member.values.parts) for one in lines):
+            self._worked_later(member, status, now, "an answer for a group of another mode")
             return
         self._drop_flight(member, keep=True)
         member.log = status.log or member.log

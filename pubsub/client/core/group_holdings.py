@@ -148,10 +148,14 @@ class Holdings:
     # Messages
 
     def claims(self, *, queued: bool) -> Places:
-        """Return the records to claim: those that handlers need, and if `queued` all offered ones."""
+        """Return the records to claim: those that handlers need, and if `queued` all offered ones.
+
+        Fast handlers that run side by side need their claims soon after each other. One message for all of them
+        replaces one for each.
+        """
         found = Places()
         for hand in self.hands.values():
-            if hand.state == ASKING:
+            if hand.state == ASKING or (queued and hand.state == OFFERED):
                 found.add((hand.log, hand.part), hand.low, hand.high)
         if queued and self.queue.offered:
             for entry in self.queue.entries():

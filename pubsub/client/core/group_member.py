@@ -70,12 +70,15 @@ class GroupMember(GroupWork):
         queued, held = self.holdings.queue.records, len(self.holdings.hands)
         room = CLAIMED_RECORDS_MAX - queued - held
         if gets:
-            want = max(left, self.pace.ahead(1)) - queued if queued < left else 0
+            ahead = max(left, self.pace.ahead(1))
+            want = ahead - queued if queued < left or queued <= ahead // 2 else 0
         elif self.pace.fast:
             ahead = min(self.pace.ahead(workers), max(0, left))
             want = ahead - queued if queued <= ahead // 2 else 0
         else:
             want = min(workers - held, left) - queued
+        if want > 0 and self.holdings.soft:  # The server counts them until it is told that they are done.
+            room -= self.holdings.soft.records()
         return max(0, min(want, room))
 
     def _has_news(self, now: float) -> bool:
@@ -124,9 +127,18 @@ class GroupMember(GroupWork):
             sent.deadline, self.sent_at = self._deadline(now, sent.work), now
             sent.work.log, sent.work.avoid = self.log, self.avoid
             return sent.work
-        if not (self._is_due(now) if sent is None else sent.parked and self._has_news(now)):
-            return None
-        return self._compose(now, take(), epoch)
+        return self._compose(now, take(), epoch) if self._goes_out(now) else None
+
+    def _goes_out(self, now: float) -> bool:
+        """Return True if a new message should go out."""
+        sent = self.sent
+        return self._is_due(now) if sent is None else sent.parked and self._has_news(now)
+
+    def goes_on(self, now: float) -> bool:
+        """Return True if a record can begin now, and no message is due."""
+        if not self.ready or self.ask is not None or (self.sent is not None and now >= self.sent.deadline):
+            return False
+        return not self._goes_out(now)
 
     def _compose(self, now: float, number: int, epoch: int) -> Work:
         leaves = self.life == LEAVING
@@ -274,5 +286,5 @@ def _attempts(
         elif one.due is not None:
             later.append(Later(log, offset, max(0, int((one.due - now) * 1000)), one.attempts))
         else:
-            tried.append(Tried(log, offset, one.attempts))
+            tried.append(Tried(log, offset, one.attempts, one.error))
     return tuple(tried), tuple(later), tuple(dead)

@@ -87,6 +87,10 @@ class Places:
         """Return the lanes with a member, in order."""
         return sorted(self._lanes, key=_order)
 
+    def records(self) -> int:
+        """Return the number of offsets."""
+        return sum(found.count() for found in self._lanes.values())
+
     def clear(self) -> None:
         """Remove everything."""
         self._lanes.clear()

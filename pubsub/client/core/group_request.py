@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from pubsub.base.limits import DEAD_REASON_LENGTH_MAX
+from pubsub.base.limits import ATTEMPT_ERROR_LENGTH_MAX, DEAD_REASON_LENGTH_MAX
 from pubsub.client.core.retries import Retries
 from pubsub.client.errors import GroupDiffers, GroupFull, GroupInDoubt
 from pubsub.errors import PubsubError
@@ -106,9 +106,18 @@ def error_of(topic: str, name: str, status: Status, values: GroupValues | None) 
 
 def dead_reason(text: str) -> str:
     """Return a reason in the form of the protocol: percent-encoded, and not too long."""
-    encoded = quote(text.strip() or "rejected", safe="")
-    if len(encoded) > DEAD_REASON_LENGTH_MAX:
-        encoded = encoded[:DEAD_REASON_LENGTH_MAX]
+    return _encoded(text.strip() or "rejected", DEAD_REASON_LENGTH_MAX)
+
+
+def attempt_error(text: str) -> str:
+    """Return the error of a failed attempt in the form of the protocol: one line, percent-encoded, not too long."""
+    return _encoded(" ".join(text.split()).removesuffix(":"), ATTEMPT_ERROR_LENGTH_MAX)
+
+
+def _encoded(text: str, most: int) -> str:
+    encoded = quote(text, safe="")
+    if len(encoded) > most:
+        encoded = encoded[:most]
         cut = encoded.rfind("%", len(encoded) - 2)
         encoded = encoded[:cut] if cut >= 0 else encoded
     return encoded

@@ -10,7 +10,7 @@ Three tables are for the process after a kill (docs/explanation/groups.md, GR8, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,11 +50,13 @@ class Ended:
         attempts: its number over all members.
         due: for a record that was put off, the time of its next attempt on the monotonic clock; None: it failed.
         reason: for a dead letter, the percent-encoded reason; otherwise "".
+        error: of the handler, percent-encoded; "": none is known, as after the end of a process.
     """
 
     attempts: int
     due: float | None = None
     reason: str = ""
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -149,6 +151,8 @@ class GroupWork:
         self._answer_seconds = 0.0
         """Time that the answers to messages take which the server does not hold."""
         self._poll_at = self._sign_at = self._took_at = float("-inf")
+        self._took = 0
+        """Records of the last `get`, after which no call has begun."""
         self._last: Work | None = None
         self._shown = Say()
         """The records of the server's last answer, as the names of a message."""
@@ -213,6 +217,9 @@ class GroupWork:
     def begin_call(self, call: GroupCall, now: float) -> None:
         """Take records for a call."""
         self.life = LIFE[self.life, CALLED]
+        if call.gets and self._took:  # The pace of `get` is that of the application between two calls.
+            self.pace.took((now - self._took_at) / self._took)
+            self._took = 0
         if not self.calls:
             self.retries.renew(self.retries.proxy)
             self._began_at = now
@@ -343,14 +350,13 @@ class GroupWork:
         """Return up to `most` claimed records to take without a handler; nothing changes."""
         return self.holdings.queue.plan(most)
 
-    def taken(self, plan: Iterable[tuple[Entry, int]], now: float) -> None:
+    def taken(self, plan: Sequence[tuple[Entry, int]], now: float) -> None:
         """Accept the commit by which planned records are done."""
         ranges = []
         for entry, number in plan:
             ranges.append(Range(entry.lane[0], entry.low, entry.end(number), entry.part))
             self.holdings.queue.drop(entry, number)
-            self.pace.took((now - self._took_at) / number)
-        self._took_at = now
+        self._took_at, self._took = now, sum(number for _, number in plan)
         self.row_done(ranges)
         self.holdings.soft.update(ranges)
         self.look()

@@ -67,12 +67,12 @@ class Subscription:
         answered_at: time of the last answer to a GET.
         trouble: cause of a missing answer.
         drained: time of the last GET that found no records while none were here either.
-        tokens: tokens of requests that may still be answered.
-        chunk: messages of an open iteration.
+        chunk: messages of an open iteration; tokens: tokens of requests that may still be answered.
         busy: set while a handler has the next message (a weak reference to its task); no other call takes then.
         joined: the number of the pattern that brought the topic; 0: the application named it.
         row: the waiting message that the handler has; None: it has one of the service.
         side_by_side: while it is busy, several handlers take from it, and each message is put aside first.
+        alone: number of the next messages that `process_many` hands over one by one, because a handler failed on them.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
@@ -91,7 +91,7 @@ class Subscription:
         self.tokens: list[int] = []
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
-        self.joined, self.side_by_side = 0, False
+        self.joined, self.side_by_side, self.alone = 0, False, 0
         self.row: Waiting | None = None
 
     # The intent

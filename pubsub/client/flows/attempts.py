@@ -62,6 +62,7 @@ class Attempt:
         following: position of the next message if it is here; its first attempt is counted ahead.
         settled: True if the attempt was counted or taken back, and needs no more work.
         replay: number of the replay that the message belongs to.
+        batch: the messages of a handler that gets several at once, of which `message` is the first; None: one alone.
     """
 
     sub: Subscription
@@ -75,6 +76,17 @@ class Attempt:
     following: Position | None = None
     settled: bool = False
     replay: int = 0
+    batch: list[Message] | None = None
+
+    @property
+    def given(self) -> Message | list[Message]:
+        """What the handler gets."""
+        return self.message if self.batch is None else self.batch
+
+    @property
+    def size(self) -> int:
+        """Number of messages that the handler gets."""
+        return 1 if self.batch is None else len(self.batch)
 
     @property
     def failures(self) -> int:
@@ -90,14 +102,14 @@ class Attempts:
 
     # The next message
 
-    def begin(self, sub: Subscription, hold: str, *, first: bool, more: bool) -> Attempt | int | None:
+    def begin(self, sub: Subscription, hold: str, *, first: bool, room: int) -> Attempt | int | None:
         """Count an attempt at the next message.
 
         Args:
             sub: its subscription.
             hold: what waits behind a message that waits.
             first: True if the call has taken no message yet, so it may raise a loss in front.
-            more: True if the call may take another message after this one.
+            room: most messages that the call may still take.
 
         Returns:
             The attempt, or the number of messages taken without one; None if there is no message.
@@ -114,7 +126,7 @@ class Attempts:
         if not sub.available:
             return None
         self.gets.close_chunk(sub)
-        taking = sub.take(1, self.session.clock.wall())
+        taking = self.plan(sub, room)
         if isinstance(taking, Loss):
             if not first:
                 return None  # The next call raises it.
@@ -128,9 +140,18 @@ class Attempts:
             return None
         number, later = sub.cursor.attempt(message.position), sub.cursor.later
         attempt = Attempt(sub, taking, message, number, sub.fence.emptied, hold, later, replay=sub.intent.replay)
+        attempt.batch = self.batch_of(attempt)
         if hold == KEY and self.session.core.waiting.holds(sub.topic, message.key):
             return self._queue(attempt)
-        return self._begin(attempt, more=more)
+        return self._begin(attempt, more=attempt.size < room)
+
+    def plan(self, sub: Subscription, room: int) -> Taking | Loss:
+        """Plan to take the messages of the next attempt: one, however many the call may take."""
+        return sub.take(1, self.session.clock.wall())
+
+    def batch_of(self, attempt: Attempt) -> list[Message] | None:
+        """Return the messages of an attempt whose handler gets several at once; None: it gets one."""
+        return None
 
     def _begin(self, attempt: Attempt, *, more: bool) -> Attempt | int:
         """Count an attempt at a message of the service."""
@@ -183,6 +204,7 @@ class Attempts:
         attempt = Attempt(
             sub, taking, message, number, sub.fence.emptied, hold, row.later, row, replay=sub.intent.replay
         )
+        attempt.batch = self.batch_of(attempt)
         if self.settles(attempt) or self._is_worn_out(attempt):
             return 1
         session.core.waiting.trying[row.number] = number

@@ -15,6 +15,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.gets import Gets
 from pubsub.client.session import Session
+from pubsub.client.told_losses import forget_told
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, Superseded, Unavailable
 from pubsub.protocol.names import EARLIEST, LATEST, Start
 from pubsub.protocol.pattern_table import CLIENT_PATTERNS_MAX
@@ -249,7 +250,7 @@ class FamilyGets(Gets):
             return self._subscription(topic)
         self.session.check_disk()
         if sub.losses.told:
-            self.session.forget_told([sub])
+            forget_told(self.session, [sub])
         return sub
 
     def _family(self, pattern: str) -> Family:

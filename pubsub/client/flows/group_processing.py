@@ -1,9 +1,11 @@
 """Pass the records of a group to a handler: its effect, its puts and the record's end are one commit, or nothing is.
 
-A record that is only offered is claimed when its handler has to write: at the first statement of its transaction, or
-after its return. So a process that ends within a handler, before that, leaves nothing in doubt. The claim cannot wait
-until the commit, because an open transaction has the client's only connection to its database, and nobody may wait for
-the service while it holds that (docs/explanation/client-session.md, D2).
+A record that is only offered is claimed when its handler on a thread has to write: at the first statement of its
+transaction, or after its return. So a process that ends within a handler, before that, leaves nothing in doubt. The
+claim cannot wait until the commit, because an open transaction has the client's only connection to its database, and
+nobody may wait for the service while it holds that (docs/explanation/client-session.md, D2).
+
+A statement cannot be awaited. So a task awaits the claim before its handler begins, and no other task waits for that.
 
 The rules are docs/explanation/groups.md, GR1, GR16, GR22, GR23, GR24 and GR25, and
 docs/explanation/client-session.md, D14.
@@ -22,7 +24,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.group_in_hand import CLAIMED, LOST, RecordInHand
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_queue import Entry
-from pubsub.client.core.group_request import dead_reason
+from pubsub.client.core.group_request import attempt_error, dead_reason
 from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, NotBegun, Reject
@@ -61,6 +63,12 @@ class GroupAttempt:
     settled: bool = False
     acted: bool = True
     ahead: Entry | None = None
+    size: int = 1
+
+    @property
+    def given(self) -> Message:
+        """What the handler gets."""
+        return self.message
 
 
 class GroupTransaction(HandlerTransaction):
@@ -187,6 +195,14 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
 
     async def attempt(self, found: GroupAttempt, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit."""
+        if self._await is not None and not self.member.is_claimed(found.hand):
+            found.acted = False
+            began = self.session.now
+            await self._await(self._claiming(found))
+            self._not_handling(found.hand, self.session.now - began)
+            if not self.member.is_claimed(found.hand):
+                return self._not_claimed(found)
+            found.acted = True
         try:
             return await self.run(found, handler, awaits=awaits)
         except BaseException as error:
@@ -194,8 +210,13 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             raise
 
     def between(self) -> None:
-        """Send due messages. The lock is held."""
-        self.send_due()
+        """Send due messages. The lock is held.
+
+        Usually nothing is due while records are here; to find that out is a part of the cost of each record.
+        """
+        session = self.session
+        if session.may_send or not self.member.goes_on(session.now):
+            self.send_due()
 
     def abandon(self, found: GroupAttempt) -> None:
         """Give back a record with an attempt that was not the handler's fault, and take back its count.
@@ -238,10 +259,20 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         """Wait on this thread until the claim of a record is granted or refused, for the client's time-out at most."""
         if attempt.hand.state == CLAIMED:
             return
+        session, began = self.session, self.session.now
         flow = self._claiming(attempt)
         wait = next(flow, None)
         if wait is not None:
-            self.session.wait(wait.done, wait.deadline)
+            session.wait(wait.done, wait.deadline)
+            self._not_handling(attempt.hand, session.now - began)
+
+    def _not_handling(self, hand: RecordInHand, seconds: float) -> None:
+        """Leave the wait for a claim out of the pace.
+
+        Otherwise such waits make handlers look slow, so that their records come unclaimed, which makes them wait more.
+        """
+        with self.session.lock:
+            hand.began += seconds
 
     def _claiming(self, attempt: GroupAttempt) -> Flow[None]:
         session, member, hand = self.session, self.member, attempt.hand
@@ -252,11 +283,6 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
         deadline = session.now + session.settings.timeout_seconds
         if not member.is_decided(hand):
             yield Wait(lambda: member.is_decided(hand) or session.over, deadline)
-
-    async def before_commit(self, attempt: GroupAttempt, transaction: HandlerTransaction) -> None:
-        """Claim the record of a handler that has written nothing, so that no other task waits for that."""
-        if self._await is not None and not transaction.begun and not self.member.is_decided(attempt.hand):
-            await self._await(self._claiming(attempt))
 
     def changes(self, attempt: GroupAttempt) -> Sequence[Change]:
         """Return the changes that commit with the handler's: the record is done, and the next one is begun."""
@@ -317,12 +343,20 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             _log.warning("handler failed on %s of %s, group %s, attempt %d: %s", message.id, member.topic, member.name,
                          hand.attempts, located(error))  # fmt: skip
             _log.debug("handler failed on %s of %s: %s", message.id, member.topic, described(error), exc_info=error)
-            member.failed(hand, Ended(hand.attempts))
+            member.failed(hand, Ended(hand.attempts, error=attempt_error(described(error))))
             session.follow(only_send=True)
             session.let_pass(error)
             raise error
         session.follow(only_send=True)
         return 1
+
+    def _not_claimed(self, attempt: GroupAttempt) -> int:
+        """Give back a record that was not claimed, and whose handler has not begun; return 0."""
+        if attempt.hand.state == LOST or attempt.hand.over:
+            return self.not_ours(attempt)
+        self.abandon(attempt)
+        attempt.settled = True
+        return 0
 
     def not_ours(self, attempt: GroupAttempt) -> int:
         """Forget a record that belongs to another member now, or has no claim; return 0."""

@@ -19,7 +19,7 @@ from pubsub.base.handler_errors import described, located, one_line
 from pubsub.client.arguments import check_count
 from pubsub.client.core import calling
 from pubsub.client.core.calling import Request
-from pubsub.client.core.group_request import Wish, dead_reason
+from pubsub.client.core.group_request import Wish, attempt_error, dead_reason
 from pubsub.client.core.group_work import Ended
 from pubsub.client.core.message import Message
 from pubsub.client.core.outcomes import Later, Reject
@@ -188,7 +188,7 @@ class GroupServing(GroupProcessing, Replies):
         session.counters["handler_errors"] += 1
         _log.warning("handler failed on call %s of %s, attempt %d: %s", attempt.message.id, self.service,
                      hand.attempts, located(error))  # fmt: skip
-        ended = Ended(hand.attempts)
+        ended = Ended(hand.attempts, error=attempt_error(described(error)))
         if isinstance(error, Reject):  # It is no call: nobody waits for a reply.
             ended.reason = dead_reason(error.reason)
         self.member.failed(hand, ended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypedDict
 
-from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX
+from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX, TOPIC_LENGTH_MAX
 from pubsub.client.arguments import check_not_of_calls, check_seconds, check_truth
 from pubsub.client.core.changes import Change, DeadLettered, LossRaised
 from pubsub.client.core.group_core import GroupCore, allow_again
@@ -20,6 +20,7 @@ from pubsub.errors import CallerError, DataLoss, NotSubscribed, StateCopied, Sup
 from pubsub.protocol import check_id, check_new_topic, check_topic, format_position
 from pubsub.protocol.group_bodies import KEYED, REDELIVER, SHARED, WAIT
 from pubsub.protocol.names import LATEST, Start
+from pubsub.protocol.patterns import is_pattern
 
 _REASONS: Final = {"dropped": DROPPED, "purged": PURGED}
 _STOPPED: Final = "suspended"
@@ -33,6 +34,19 @@ def check_group(group: object) -> str:
         InvalidName: it is not allowed.
     """
     return check_id("group", group)  # type: ignore[arg-type]
+
+
+def check_one_topic(topic: object) -> None:
+    """Check that no pattern of topics is named for a group.
+
+    Raises:
+        CallerError: one is.
+    """
+    if isinstance(topic, str) and is_pattern(topic):
+        raise CallerError(
+            f"{topic[:TOPIC_LENGTH_MAX]} is a pattern of topics, and a consumer group is of one topic: name that topic,"
+            " or subscribe to the pattern without a group"
+        )
 
 
 class GroupOptions(TypedDict, total=False):
@@ -108,6 +122,7 @@ class GroupWaits:
             )
         if not service:
             check_not_of_calls(topic)
+            check_one_topic(topic)
             check_new_topic(topic)
         until = session.until(timeout)
         check_group(group)
@@ -162,6 +177,7 @@ class GroupWaits:
         Raises:
             NotSubscribed: the client did not join the group.
         """
+        check_one_topic(topic)
         found = self.core.members.get((check_topic(topic), check_group(group)))
         if found is None or not found.number:
             raise NotSubscribed(self.session.name, topic, group=group)

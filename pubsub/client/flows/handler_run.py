@@ -7,9 +7,8 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from threading import get_ident
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from pubsub.client.core.message import Message
 from pubsub.client.errors import ClaimLost
 from pubsub.client.flows.awaiting import HandlerTransaction, Watched
 from pubsub.client.flows.handlers import AsyncHandler, check_result
@@ -31,12 +30,18 @@ class Handled(Protocol):
     """A message with a running handler.
 
     Attributes:
-        message: the message.
         settled: True if its attempt needs no more work.
     """
 
-    message: Message
     settled: bool
+
+    @property
+    def given(self) -> Any:
+        """What the handler gets: a message, or several at once."""
+
+    @property
+    def size(self) -> int:
+        """Number of messages that it gets."""
 
 
 A = TypeVar("A", bound=Handled)
@@ -67,9 +72,6 @@ class HandlerRun(ABC, Generic[A]):
     def not_ours(self, attempt: A) -> int:
         """Forget a message that no longer belongs to this client, after the rollback; return 0."""
 
-    async def before_commit(self, attempt: A, transaction: HandlerTransaction) -> None:
-        """Prepare the commit after the handler's return."""
-
     async def run(self, attempt: A, handler: AsyncHandler, *, awaits: bool) -> int:
         """Run the handler and commit; return the number of messages taken.
 
@@ -86,11 +88,10 @@ class HandlerRun(ABC, Generic[A]):
         store = self.session.store
         transaction = self.transaction_of(attempt)
         try:
-            result = self._call(handler, attempt.message, transaction, awaits=awaits)
+            result = self._call(handler, attempt.given, transaction, awaits=awaits)
             check_result(result, awaits=awaits)
             if inspect.isawaitable(result):
                 await Watched(result, transaction, self.send_held)
-            await self.before_commit(attempt, transaction)
             transaction.check_open()
         except HandlerMisused:
             transaction.roll_back()
@@ -126,16 +127,16 @@ class HandlerRun(ABC, Generic[A]):
             if kind not in (ErrorKind.CONSTRAINT, ErrorKind.CONFLICT):
                 raise
             return self.failed_with(attempt, error)  # It is checked at the commit, such as a deferred foreign key.
-        return 1
+        return attempt.size
 
-    def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:
+    def _call(self, handler: AsyncHandler, given: Any, transaction: Transaction, *, awaits: bool) -> object:
         """Call a handler. While a plain handler runs, its thread may put only by its transaction."""
         if awaits:
-            return handler(message, transaction)
+            return handler(given, transaction)
         handlers = self.session.handlers
         try:
             handlers.add(get_ident())
-            return handler(message, transaction)
+            return handler(given, transaction)
         finally:
             handlers.discard(get_ident())
 

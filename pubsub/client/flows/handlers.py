@@ -15,6 +15,12 @@ Handler = Callable[[Message, Transaction], None]
 AsyncHandler = Callable[[Message, Transaction], Awaitable[None] | None]
 """Type of the handlers of `AsyncClient.process`: an `async def` function, or a plain one."""
 
+ManyHandler = Callable[[list[Message], Transaction], None]
+"""Type of the handlers of `Client.process_many`: a plain function. Its result is ignored."""
+
+AsyncManyHandler = Callable[[list[Message], Transaction], Awaitable[None] | None]
+"""Type of the handlers of `AsyncClient.process_many`: an `async def` function, or a plain one."""
+
 
 def check_handler(handler: object, *, awaits: bool) -> None:
     """Check, before a call, that calling a handler would run it.

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from threading import get_ident
-from typing import Final
+from typing import Any, Final
 from weakref import ref
 
 from pubsub.client.arguments import check_count
@@ -31,8 +31,9 @@ from pubsub.client.flows.attempts import Attempt, Attempts
 from pubsub.client.flows.awaiting import HandlerTransaction
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.handler_run import HandlerRun, NotOurs
-from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
-from pubsub.client.flows.turns import Turns, check_topics
+from pubsub.client.flows.handlers import AsyncHandler, check_handler
+from pubsub.client.flows.turns import TURN_MAX, Turns, check_topics
+from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, Interrupted
 
 PROCESS_MAX: Final = 1_000
@@ -42,10 +43,21 @@ _log: Final = logging.getLogger("pubsub.client")
 
 
 class Processing(Attempts, HandlerRun[Attempt]):
-    """The call `process` on one session, for plain handlers and for handlers with an awaited result."""
+    """The call `process` on one session, for plain handlers and for handlers with an awaited result.
+
+    Attributes:
+        turn: most messages of one topic before the next topic has its turn.
+    """
+
+    turn = TURN_MAX
 
     def process(
-        self, topics: str | Sequence[str], handler: Handler, timeout: float | None, most: int, hold: str = ALL
+        self,
+        topics: str | Sequence[str],
+        handler: Callable[[Any, Transaction], None],
+        timeout: float | None,
+        most: int,
+        hold: str = ALL,
     ) -> Flow[int]:
         """Pass up to `most` messages to a handler, each in its own transaction; return the number taken."""
         check_handler(handler, awaits=False)
@@ -55,13 +67,15 @@ class Processing(Attempts, HandlerRun[Attempt]):
         until = self.session.until(timeout, started)
         while True:
             ready = yield from self.gets.first_of(named, started, until, hold)
-            turns = Turns(self.gets, named, ready, most, hold)
+            turns = Turns(self.gets, named, ready, most, hold, self.turn)
             for sub, number in turns:
                 turns.taken += self.handle_batch(sub, handler, number, hold)
             if turns.taken or not ready:
                 return turns.taken
 
-    def handle_batch(self, sub: Subscription, handler: Handler, most: int, hold: str = ALL) -> int:
+    def handle_batch(
+        self, sub: Subscription, handler: Callable[[Any, Transaction], None], most: int, hold: str = ALL
+    ) -> int:
         """Pass up to `most` messages that are here to a plain handler; 0 if all of them are duplicates."""
         running = self.batch(sub, handler, most, _breathe, awaits=False, hold=hold)
         try:
@@ -97,7 +111,7 @@ class Processing(Attempts, HandlerRun[Attempt]):
                     if sub.busy is ours:  # From the previous message.
                         sub.busy = None
                         self.send_due()
-                    found = None if sub.busy else self.begin(sub, hold, first=not taken, more=taken + 1 < most)
+                    found = None if sub.busy else self.begin(sub, hold, first=not taken, room=most - taken)
                     if isinstance(found, Attempt):
                         sub.busy = ours
                 if found is None:

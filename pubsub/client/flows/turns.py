@@ -46,13 +46,23 @@ class Turns:
         ready: those with something to take, in the order of their turns.
         most: most messages to take.
         hold: what waits behind a message that waits.
+        turn: most messages of one topic in its turn, where there are several topics.
 
     Attributes:
         taken: number of messages taken; the caller adds to it in each turn.
     """
 
-    def __init__(self, gets: Gets, topics: Sequence[str], ready: Sequence[Subscription], most: int, hold: str) -> None:
+    def __init__(
+        self,
+        gets: Gets,
+        topics: Sequence[str],
+        ready: Sequence[Subscription],
+        most: int,
+        hold: str,
+        turn: int = TURN_MAX,
+    ) -> None:
         self._gets, self._topics, self._ready, self._most, self._hold = gets, topics, ready, most, hold
+        self._turn = turn
         self.taken = 0
 
     def __iter__(self) -> Iterator[tuple[Subscription, int]]:
@@ -63,7 +73,7 @@ class Turns:
             for sub in ready:
                 self._gets.served = sub.topic
                 left = self._most - self.taken
-                yield sub, min(TURN_MAX, left) if several else left
+                yield sub, min(self._turn, left) if several else left
                 if self.taken >= self._most:
                     return
             if self.taken == before or not several:

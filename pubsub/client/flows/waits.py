@@ -16,6 +16,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import ALL
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
+from pubsub.client.told_losses import forget_told
 from pubsub.errors import CallerError, NotSubscribed, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
 
@@ -114,7 +115,7 @@ class Waits:
         session.check_disk()
         self.close_chunk(sub)
         if sub.losses.told:
-            session.forget_told([sub])
+            forget_told(session, [sub])
         return sub
 
     def _want(self, sub: Subscription, until: float, started: float) -> None:

@@ -29,6 +29,13 @@ def keep_file(transaction: Transaction, path: Path, part: Path, size: int) -> No
     )
 
 
+def kept_size(transaction: Transaction, path: Path) -> int:
+    """Return the committed length of the part file that becomes `path`; 0 if none is."""
+    transaction.prepare_files()
+    found = transaction.run("select size from pubsub_files where path = ?", (os.fsencode(path),))
+    return int(found[0][0]) if found else 0
+
+
 def forget_file(transaction: Transaction, path: str | bytes) -> None:
     """Forget a file; `path` as `Reading.files` returned it."""
     transaction.run("delete from pubsub_files where path = ?", (path,))

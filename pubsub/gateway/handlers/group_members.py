@@ -13,7 +13,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from pubsub.base.limits import ATTEMPTS_MAX, LOST_SECONDS_MIN, PARTS_MAX
-from pubsub.client.flows.group_waits import GroupOptions, make_wish
+from pubsub.client import Later, Reject
+from pubsub.client.flows.group_waits import GroupOptions, check_one_topic, make_wish
 from pubsub.errors import NotSubscribed, PubsubError
 from pubsub.gateway import group_shapes
 from pubsub.gateway.clients import Clients
@@ -74,6 +75,7 @@ class GroupMembers:
         """
         if not exchange.user.may_get(exchange.topic):
             raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
+        check_one_topic(exchange.topic)
         topic, names = check_new_topic(exchange.topic), exchange.names
         group, member = check_id("group", names["group"]), check_id("member", names["member"])
         found = Key(exchange.user.name, topic, group, member)
@@ -148,17 +150,36 @@ class GroupMembers:
         self.delivered += len(batch.messages)
         path = confirmation(key, batch)
         shown = group_shapes.GroupBatch(
-            key.topic, key.group, key.member, path, batch.seconds, [facts(message) for message in batch.messages]
+            key.topic, key.group, key.member, path, batch.seconds, [facts(message) for message in batch.left]
         )
         return answer(shown, 200, {"link": f'<{path}>; rel="confirm"', "cache-control": "no-store"})
 
     async def confirm(self, exchange: Exchange) -> Response:
         """Mark the messages of a batch as done; may be repeated."""
         key, _ = self._found(exchange)
-        text = exchange.names["batch"]
-        number = int(text) if text.isdecimal() and len(text) <= 18 else 0
-        check_found(await self.batches.confirm(key, number) if number else None, key.member)
+        check_found(await self.batches.confirm(key, _number(exchange, key)), key.member)
         return nothing()
+
+    async def later(self, exchange: Exchange) -> Response:
+        """Put messages of a batch off: they come again after some seconds, at any member."""
+        wanted = await _decision(exchange, "seconds", '{"seconds": 60}')
+        seconds = wanted["seconds"]
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise Problem("bad-request", "seconds is a number.")
+        return await self._decide(exchange, wanted, Later(seconds))
+
+    async def reject(self, exchange: Exchange) -> Response:
+        """Make messages of a batch dead letters of the group at once."""
+        wanted = await _decision(exchange, "reason", '{"reason": "no such customer"}')
+        if not isinstance(wanted["reason"], str):
+            raise Problem("bad-request", "reason is a text.")
+        return await self._decide(exchange, wanted, Reject(wanted["reason"]))
+
+    async def _decide(self, exchange: Exchange, wanted: dict[str, Any], error: Later | Reject) -> Response:
+        key, _ = self._found(exchange)
+        ids = wanted.get("ids", [])
+        done, left = await self.batches.decide(key, _number(exchange, key), ids, error)
+        return answer(group_shapes.GroupDecided(key.topic, key.group, key.member, done, left))
 
     @asynccontextmanager
     async def _ends(self, exchange: Exchange, told: asyncio.Event) -> AsyncIterator[list[asyncio.Future[Any]]]:
@@ -172,6 +193,37 @@ class GroupMembers:
                 for wait in waits:
                     wait.cancel()
                 await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _number(exchange: Exchange, key: Key) -> int:
+    """Return the number of the batch in the path.
+
+    Raises:
+        Problem: no batch has it.
+    """
+    text = exchange.names["batch"]
+    number = int(text) if text.isdecimal() and len(text) <= 18 else 0
+    if not number:
+        check_found(None, key.member)
+    return number
+
+
+async def _decision(exchange: Exchange, name: str, example: str) -> dict[str, Any]:
+    """Return the body of a request that decides about messages of a batch.
+
+    Args:
+        name: of the value that it must have.
+
+    Raises:
+        Problem: it is not valid.
+    """
+    wanted = await exchange.json()
+    if not isinstance(wanted, dict) or name not in wanted or not wanted.keys() <= {name, "ids"}:
+        raise Problem("bad-request", f"The body is not valid; send {example}, and ids for some messages of the batch.")
+    ids = wanted.get("ids", [""])
+    if not isinstance(ids, list) or not ids or not all(isinstance(one, str) for one in ids):
+        raise Problem("bad-request", "ids is a list of the messages' id; leave it out for all of the batch.")
+    return wanted
 
 
 def confirmation(key: Key, batch: OpenBatch) -> str:

@@ -18,6 +18,9 @@ export function say(id, text) {
 
 export const number = (value) => (value == null ? "" : Number(value).toLocaleString("en", { maximumFractionDigits: 1 }));
 
+// A number with its noun: 1 message, 2 messages.
+export const counted = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+
 export function size(bytes) {
   if (bytes == null) return "";
   let value = bytes;

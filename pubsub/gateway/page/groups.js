@@ -1,7 +1,7 @@
 // The consumer groups of a topic: figures, members and dead letters of one group, and actions of operators.
 
 import { act, ask, path, state, topicShown } from "./asking.js";
-import { element, fill, find, number, say, size, span, time } from "./draw.js";
+import { counted, element, fill, find, number, say, size, span, time } from "./draw.js";
 
 let shown = null;  // Name of the group with its members shown.
 
@@ -16,7 +16,7 @@ function details(row) {
 function standing(row) {
   if (row.suspended) return ["suspended: its server was restored from a copy", "bad"];
   if (row.full) return ["full: too many dead letters", "bad"];
-  if (row.in_doubt) return [`${number(row.in_doubt)} in doubt at ${number(row.in_doubt_members)} silent members for ${span(row.in_doubt_seconds)}`, "bad"];
+  if (row.in_doubt) return [`${number(row.in_doubt)} in doubt at ${counted(row.in_doubt_members, "silent member")} for ${span(row.in_doubt_seconds)}`, "bad"];
   if (row.waiting && !row.members_heard) return ["messages wait, and no member is heard", "bad"];
   return ["", ""];
 }
@@ -27,23 +27,23 @@ function groupButtons(topic, row) {
   if (row.dead_letters) {
     place.append(
       act("Redrive", row.name, "", "POST", `${base}/redrive`),
-      act("Drop letters", row.name, `Delete the ${number(row.dead_letters)} dead letters of group ${row.name}?`, "POST", `${base}/drop`),
+      act("Drop letters", row.name, `Delete ${counted(row.dead_letters, "dead letter")} of group ${row.name}?`, "POST", `${base}/drop`),
     );
   }
   if (row.suspended) {
     place.append(
-      act("Redeliver", row.name, `Hand out ${number(row.waiting)} messages of group ${row.name}? Some may be done twice, and are marked as doubtful.`, "POST", `${base}/resume`, { skip: false }),
-      act("Skip", row.name, `Pass over ${number(row.waiting)} messages of group ${row.name}? Some of them may never have been done.`, "POST", `${base}/resume`, { skip: true }),
+      act("Redeliver", row.name, `Hand out ${counted(row.waiting, "message")} of group ${row.name}? Some may be done twice, and are marked as doubtful.`, "POST", `${base}/resume`, { skip: false }),
+      act("Skip", row.name, `Pass over ${counted(row.waiting, "message")} of group ${row.name}? Some may never have been done.`, "POST", `${base}/resume`, { skip: true }),
     );
   }
-  const doubt = row.in_doubt ? ` ${number(row.in_doubt)} of its messages are in doubt.` : "";
-  place.append(act("End", row.name, `End group ${row.name} for all members? Its ${number(row.waiting)} waiting messages and ${number(row.dead_letters)} dead letters are given up.${doubt}`, "DELETE", `${base}?force=${row.in_doubt > 0}`));
+  const doubt = row.in_doubt ? ` In doubt: ${counted(row.in_doubt, "message")}.` : "";
+  place.append(act("End", row.name, `End group ${row.name} for all members? Given up: ${counted(row.waiting, "waiting message")} and ${counted(row.dead_letters, "dead letter")}.${doubt}`, "DELETE", `${base}?force=${row.in_doubt > 0}`));
   return place;
 }
 
 function releaseButton(topic, group, row) {
   if (row.heard || !row.claimed) return "";
-  const question = `Release ${number(row.claimed)} messages of ${row.client}? Other members receive them, marked as doubtful: their effects may have happened. If ${row.client} can be started again, do that instead.`;
+  const question = `Release ${counted(row.claimed, "message")} of ${row.client} to other members, marked as doubtful? An effect may have happened, and then happens twice. If ${row.client} can be started again, do that instead.`;
   return act("Release", row.client, question, "POST", `${where(topic, group)}/release`, { member: row.client, store: row.store });
 }
 

@@ -34,7 +34,8 @@ class Poll:
     Attributes:
         named: the ranges that it goes on with: their records are not sent again.
         since, expires: monotonic seconds.
-        waited: True: it was looked at before. It gets offers and no claims, since its process may have ended (GR27).
+        turn: number of the loop in which it came. In a later one it gets offers and no claims, since its process may
+            have ended (GR27).
         changed: True: something that it named is no longer the member's, so it is answered at once.
     """
 
@@ -43,7 +44,7 @@ class Poll:
     named: Ranges
     since: float
     expires: float
-    waited: bool = False
+    turn: int
     changed: bool = False
 
 

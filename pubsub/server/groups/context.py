@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pubsub.base.limits import CLAIMED_RANGES_MAX, CLAIMED_RECORDS_MAX
 from pubsub.protocol.group_bodies import Range
 from pubsub.server.groups.activity import Activity, Ranges
 from pubsub.server.groups.backlog import Backlog
@@ -90,23 +91,33 @@ class GroupContext:
         lane = one.part or 0, one.log
         if self.group.row.suspended:
             return
+        room = self._room(key)
         if self.group.keyed:
-            self._claim_front(key, lane, one.low, one.high)
+            self._claim_front(key, lane, one.low, one.high, room)
             return
         log = self.topic.logs.get(one.log)
         high = one.high if log is None else min(one.high, log.end)
-        if one.low < high:
+        if high - one.low > room:
+            self.activity.count("claims_refused")
+        elif one.low < high:
             for low, stop in self.backlog.take(*lane, one.low, high):
                 self.hold(key, lane, low, stop)
 
-    def _claim_front(self, key: Key, lane: Lane, low: int, high: int) -> None:
+    def _room(self, key: Key) -> int:
+        """Return the number of records that a member may still claim."""
+        member = self.group.members[key]
+        if member.ranges >= CLAIMED_RANGES_MAX:
+            return 0
+        return CLAIMED_RECORDS_MAX - sum(self.count(*piece) for piece in member.pieces())
+
+    def _claim_front(self, key: Key, lane: Lane, low: int, high: int, room: int) -> None:
         part = lane[0]
         if self.group.holders.get(part, key) != key:
             self.activity.count("claims_refused")
             return
         found: list[Run] = []
         for run in self.scan().front(part):
-            ends = run.log != lane[1] or not low <= run.low < high
+            ends = run.log != lane[1] or not low <= run.low < high or len(found) >= room
             if ends or self.group.facts.at(part, run.log, run.low).due > self.stamp:
                 break
             found.append(run)

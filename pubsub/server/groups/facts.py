@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pubsub.protocol.group_bodies import format_range
@@ -20,11 +21,22 @@ _KINDS: Final = ("dead", "doubt", "waiting")
 
 
 def waiting_of(context: GroupContext) -> int:
-    """Return the number of records that wait; of a keyed group, an estimate by the ranges of its parts."""
-    topic, group = context.topic, context.group
+    """Return the number of records that wait.
+
+    Of a keyed group it is an estimate by the ranges of its parts; 0 is exact, once a member has asked. Parts in which
+    nothing waits are left out: their ranges reach over the records of other parts until they are moved.
+    """
+    topic, group, activity = context.topic, context.group, context.activity
     copied = sum(1 for row in group.copies.values() if row.state == WAITING)
-    spans = sum(topic.waiting(context.backlog.spans(part)) for part in group.parts)
-    return copied + (spans if not group.keyed else -(-spans // group.row.parts))
+    if not group.keyed:
+        return copied + topic.waiting(context.backlog.spans(0))
+    parts: Iterable[int] = group.parts
+    if activity.ready is not None and all(
+        activity.seen.get(log.id, 1) >= log.end - log.unknown for log in topic.logs.values()
+    ):
+        parts = activity.ready
+    spans = sum(topic.waiting(context.backlog.spans(part)) for part in parts)
+    return copied + -(-spans // group.row.parts)
 
 
 def group_facts(context: GroupContext, state: State) -> dict[str, Any]:
@@ -72,7 +84,8 @@ def members_of(context: GroupContext, state: State, after: str, most: int) -> di
         most: limit of the members.
     """
     group, activity, liveness = context.group, context.activity, state.settings.member_liveness_seconds
-    keys = [key for key in sorted(group.members) if "/".join(key) > after]
+    client, _, store = after.partition("/")
+    keys = [key for key in sorted(group.members) if key > (client, store)]
     out = []
     for key in keys[:most]:
         member, heard = group.members[key], activity.is_heard(key, context.now, liveness)

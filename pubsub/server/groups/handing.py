@@ -20,7 +20,7 @@ from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.groups.activity import Offer, Poll, Ranges
 from pubsub.server.groups.context import GroupContext
 from pubsub.server.groups.letters import dead_letter, is_dead, is_full
-from pubsub.server.groups.scan import Run
+from pubsub.server.groups.scan import Run, Scan
 from pubsub.server.topic.group import Group, Key, Lane, common
 
 REPAIR_SECONDS: Final = 0.5
@@ -37,6 +37,8 @@ class Room:
     Attributes:
         records, size, ranges: limits.
         claim: True: its records are claimed at once.
+        waited: True: nothing is claimed, since its message has waited (GR27).
+        ended: True: it is to ask again, because a loss is claimed at once.
         given: number of records that it got.
         damaged: batches (log number and offset) found damaged.
     """
@@ -49,6 +51,8 @@ class Room:
     given_bytes: int = 0
     looked: int = 0
     alone: bool = False
+    waited: bool = False
+    ended: bool = False
     damaged: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -120,7 +124,7 @@ def _from_lane(context: GroupContext, key: Key, part: int, room: Room) -> None:
             if context.repairs(*run.damaged):
                 context.activity.due, waits = min(context.activity.due, context.now + REPAIR_SECONDS), True
                 break
-        if reason := is_dead(group, fact):
+        if run.batch is not None and (reason := is_dead(group, fact)):  # A lost record is told as lost.
             if all(dead_letter(context, None, part, run.log, offset, reason) for offset in range(run.low, run.high)):
                 continue
             waits = True
@@ -135,12 +139,22 @@ def _from_lane(context: GroupContext, key: Key, part: int, room: Room) -> None:
                 break
         if waits:
             break
-    for number, ranges in scan.passed.items():
-        context.backlog.pass_over(number, ranges)
+    _pass_over(context, scan)
     if scan.expired:
         context.activity.count("expired", scan.expired)
     if not waits and group.keyed and context.activity.ready is not None:
         context.activity.ready.pop(part, None)
+
+
+def _pass_over(context: GroupContext, scan: Scan) -> None:
+    """Drop the ranges without a record to hand out, with what is known of records that were there."""
+    version = context.group.facts.version
+    for part, ranges in scan.passed.items():
+        context.backlog.pass_over(part, ranges)
+        for one in ranges:
+            context.group.facts.forget(part, *one)
+    if context.group.facts.version != version:
+        context.note()
 
 
 def _excluded(context: GroupContext, key: Key) -> dict[Lane, IntervalSet]:
@@ -172,6 +186,12 @@ def _give(context: GroupContext, key: Key, run: Run, room: Room, *, claim: bool,
     """Give a member records of a run; return False if it gets no more."""
     if suspect and room.given:
         return not context.group.keyed  # It is offered alone, to a member without other work.
+    if run.batch is None and room.waited:
+        room.ended = True
+        return False
+    mine = context.activity.offers.get(key)
+    if run.batch is None and mine is not None and run.part in mine.counts:
+        return False  # A loss is claimed at once, and claims are the front of a part.
     count = 1 if suspect else min(run.high - run.low, room.records - room.given)
     run = run if run.batch is None else run.until(count)
     size = run.size()
@@ -269,6 +289,8 @@ def answer(context: GroupContext, key: Key, named: Ranges) -> tuple[bytes, int, 
             place = run.high
         _tell(context, lines, HELD, part, log, place, high)
     for run in _offered(context, key):
+        if run.batch is None:  # It went since. It is no offer any more, and is told as lost when it is claimed.
+            continue
         _tell(context, lines, OFFERED, run.part, run.log, run.begin, run.high)
         for a, b, is_named in _split(named.get((run.part, run.log)), run.low, run.high):
             if not is_named:

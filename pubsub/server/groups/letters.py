@@ -79,6 +79,11 @@ def _copy(context: GroupContext, run: Run, state: int, reason: str = "") -> bool
     return True
 
 
+def explained(reason: str, error: str) -> str:
+    """Return a reason of the server with the error of the last failed attempt."""
+    return f"{reason}%3A%20{error}" if error else reason
+
+
 def dead_letter(context: GroupContext, key: Key | None, part: int, log: str, offset: int, reason: str) -> bool:
     """Make a record a dead letter. It waits, or the member with this key holds it.
 
@@ -107,8 +112,8 @@ def dead_letter(context: GroupContext, key: Key | None, part: int, log: str, off
 def is_dead(group: Group, fact: Fact) -> str:
     """Return the reason why a record with these facts becomes a dead letter; "" if it does not."""
     if fact.counted >= group.row.attempts:
-        return USED_UP
-    return LOST_TOO_OFTEN if fact.losses >= LOSSES_MAX else ""
+        return explained(USED_UP, fact.error)
+    return explained(LOST_TOO_OFTEN, fact.error) if fact.losses >= LOSSES_MAX else ""
 
 
 def redrive(context: GroupContext, places: Iterable[Position]) -> int:
@@ -118,7 +123,7 @@ def redrive(context: GroupContext, places: Iterable[Position]) -> int:
         context.backlog.set_copy(replace(row, state=WAITING))
         group.facts.change(
             row.part, row.log, row.offset, row.offset + 1,
-            lambda fact: fact._replace(forgiven=fact.attempts, losses=0, due=0),
+            lambda fact: fact._replace(forgiven=fact.attempts, losses=0, due=0, error=""),
         )  # fmt: skip
         context.activity.wake(row.part)
         number += 1

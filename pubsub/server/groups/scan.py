@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pubsub.protocol.batch import HEAD_BYTES, batch_ends, batch_tables
 from pubsub.protocol.group_bodies import lost_part
-from pubsub.server.groups.index import PartIndex
+from pubsub.server.groups.index import PartIndex, parts_in
 from pubsub.server.topic.compacted import outside
 from pubsub.server.topic.delivery import DROPPED, Batch, BatchReader, is_sound
 from pubsub.server.topic.group import WAITING, Group, common
@@ -173,12 +173,17 @@ class Scan:
         return min(stop, max(place, batch.offset + watermark.get(batch.publisher, 0) - batch.counter + 1))
 
     def _missing(self, part: int, log: Log, low: int, high: int) -> Iterator[Run]:
-        """Yield the offsets without a row that compaction has not removed: they are lost."""
+        """Yield the offsets without a row that compaction has not removed: they are lost.
+
+        Those beyond the end of a restored copy are passed over. A server that has their records brings its own logs in
+        a merge, and the operator who resumed the group knows of the copy (GR21).
+        """
         end = low
         for first, last in outside(self._topic.compacted.get(log.id, ()), low, high):
+            if ends_unknown(self._topic, (log.id, last - 1)):
+                break
             self._pass(part, log.id, end, first)
-            if not ends_unknown(self._topic, (log.id, last - 1)):
-                yield Run(part, log.id, first, last, first)
+            yield Run(part, log.id, first, last, first)
             end = last
         self._pass(part, log.id, end, high)
 
@@ -199,12 +204,14 @@ class Scan:
     def _keyed(self, part: int, span: Span, log: Log, high: int, watermark: Mapping[int, int]) -> Iterator[Run]:
         assert self._index is not None
         batch: Batch | None = None
+        parts: list[int] = []
         begin, lost = max(span.low, log.low), part == lost_part(log.id, self._group.row.parts)
         if span.low < begin:
             self._pass(part, log.id, span.low, min(begin, high))
         for offset in self._index.offsets(log, part, begin, high):
             if batch is None or not batch.offset <= offset < batch.offset + batch.count:
                 batch = next(iter(self._reader.batches(log.number, offset, offset + 1)), None)
+                parts = []
             if batch is None:
                 yield Run(part, log.id, offset, offset + 1, offset)
                 begin = offset + 1
@@ -214,6 +221,10 @@ class Scan:
                 begin = offset + 1
                 continue
             run = self._run(part, log, batch, offset, offset + 1, begin)
+            if lost and run.batch is not None and run.batch.body is not None:
+                parts = parts or parts_in(batch, run.batch.body, self._publishers, self._group.row.parts)
+                if parts[offset - batch.offset] != part:  # Its part went on while it was damaged, before its repair.
+                    run = Run(part, log.id, offset, offset + 1, offset)
             if run.batch is None and not lost and run.damaged is None:
                 self._index.forget(log, offset)  # The part that is told of losses reports it.
                 self._pass(part, log.id, begin, offset + 1)

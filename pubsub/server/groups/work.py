@@ -18,7 +18,7 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.protocol.group_bodies import Dead, Later, Range, Say, Tried
 from pubsub.server.groups.activity import Ranges, ranges_of
 from pubsub.server.groups.context import GroupContext
-from pubsub.server.groups.letters import TOO_MANY_RETRIES, dead_letter
+from pubsub.server.groups.letters import TOO_MANY_RETRIES, dead_letter, explained
 from pubsub.server.topic.facts import Fact
 from pubsub.server.topic.group import Key, Lane
 
@@ -106,13 +106,15 @@ def _begun(context: GroupContext, key: Key, say: Say) -> list[tuple[Lane, int, i
         mine = one.offset in context.group.members[key].held.get(lane, ())
         new = not context.group.facts.at(part, one.log, one.offset).attempts
         if new and not isinstance(one, Dead) and len(context.group.facts) >= RETRIES_MAX:
-            dead_letter(context, key, part, one.log, one.offset, TOO_MANY_RETRIES)
+            reason = explained(TOO_MANY_RETRIES, _error(one))
+            dead_letter(context, key, part, one.log, one.offset, reason)
             continue
 
         def begun(fact: Fact, one: Tried | Later | Dead = one) -> Fact:
             more = max(0, one.attempts - fact.attempts)
             forgiven = fact.forgiven + (more if isinstance(one, Later) else 0)
-            return fact._replace(attempts=fact.attempts + more, forgiven=forgiven)
+            error = _error(one) if one.attempts >= fact.attempts else ""
+            return fact._replace(attempts=fact.attempts + more, forgiven=forgiven, error=error or fact.error)
 
         mine = mine or context.group.facts.at(*lane, one.offset).attempts < one.attempts
         context.group.facts.change(*lane, one.offset, one.offset + 1, begun)
@@ -122,6 +124,10 @@ def _begun(context: GroupContext, key: Key, say: Say) -> list[tuple[Lane, int, i
             due = context.stamp + one.delay_ms * 1000 if isinstance(one, Later) else 0
             failed.append((lane, one.offset, due))
     return failed
+
+
+def _error(one: Tried | Later | Dead) -> str:
+    return one.error if isinstance(one, Tried) else ""
 
 
 def _is_its(context: GroupContext, key: Key, part: int, log: str, offset: int) -> bool:

@@ -189,7 +189,7 @@ def _groups(topic: Topic, reader: BatchReader) -> Iterator[Part]:
         members = [(*key, member.row()) for key, member in group.members.items()]
         for some in _some(members, lambda member: 1 + len(member[2].held)):
             yield Members(name, some)
-        for rows in _some(group.facts.rows(), lambda row: 1):
+        for rows in _some(group.facts.rows(), lambda row: 1 + len(row.error) // 40):
             yield Retries(name, rows)
         copies: list[CopiedRow] = []
         size = 0

@@ -80,6 +80,8 @@ class GroupOperations:
             replies.refuse(origin, f"a group has no action {request.action}")
         elif group is None:
             replies.answer(origin, Outcome.UNKNOWN, reason="group", log=topic.open.id)
+        elif _is_repeat(request, group):
+            self._done(origin, topic, 0, encode_values(group.values))
         elif request.subscription != group.row.number or not group.row.on:
             replies.answer(origin, Outcome.SUPERSEDED, number=group.row.number, log=topic.open.id)
         else:
@@ -175,7 +177,7 @@ class GroupOperations:
             if group.facts or group.copies or any(member.held for member in group.members.values()):
                 replies.answer(origin, Outcome.REFUSED, reason="not_empty", body=encode_values(group.values))
                 return
-            self._make_keyed(topic, group, request.parts or PARTS)
+            self._make_keyed(topic, group, request.parts or PARTS, now)
         group.set(
             redeliver=row.redeliver if not request.on_lost else request.on_lost == REDELIVER,
             lost_ms=request.lost_ms or row.lost_ms,
@@ -184,15 +186,22 @@ class GroupOperations:
         topic.dirty.group(topic.name, group.name)
         self._done(origin, topic, 0, encode_values(group.values))
 
-    def _make_keyed(self, topic: Topic, group: Group, parts: int) -> None:
-        """Give each part the waiting records. The shared group's own subscription ends."""
-        key = group.key(0)
-        shared = topic.subscriptions[key]
-        group.set(parts=parts)
-        for part in group.parts:
-            cursor = Cursor(shared.cursor.since, shared.cursor.acknowledged, shared.cursor.backlog)
-            topic.enter(group.key(part), Subscription(group.row.number, True, cursor, Readers()))
+    def _make_keyed(self, topic: Topic, group: Group, parts: int, now: float) -> None:
+        """Give each part the waiting records. The shared group's own subscription ends.
+
+        The number is a new one, so that members do not take the ranges of parts for those of a shared group (GR30).
+        """
+        key, number = group.key(0), group.row.number + 1
+        shared = topic.subscriptions[key].cursor
+        backlog = shared.backlog
+        for poll in self._memory.of(topic, group, now).polls.values():
+            facts = {"reason": "the_group_was_made_again", "number": number, "log": topic.open.id}
+            self._state.replies.answer(poll.origin, Outcome.SUPERSEDED, **facts)
         close_part(topic, key, group.row.number)
+        group.set(parts=parts, number=number)
+        for part in group.parts:
+            cursor = Cursor(shared.since, shared.acknowledged, backlog)
+            topic.enter(group.key(part), Subscription(number, True, cursor, Readers()))
         topic.note_all()
         self._memory.forget(topic.name, group.name)
 
@@ -212,6 +221,12 @@ class GroupOperations:
             assert group is not None
             facts = dead_of(group, request.after, most)
         self._done(origin, topic, 0, json.dumps(facts, separators=(",", ":")).encode("ascii"))
+
+
+def _is_repeat(request: Action, group: Group) -> bool:
+    """Return True if a request has made the group keyed, which gave it the next number."""
+    keyed = request.action == "change" and request.mode == KEYED and group.keyed and group.row.on
+    return keyed and (request.subscription + 1, request.parts or PARTS) == (group.row.number, group.row.parts)
 
 
 def _doubtful(fact: Fact) -> Fact:

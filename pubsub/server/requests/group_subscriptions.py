@@ -7,7 +7,7 @@ ended under this number or a higher one → superseded
 
 from __future__ import annotations
 
-from pubsub.base.limits import GROUPS_MAX, LOST_SECONDS_MIN
+from pubsub.base.limits import GROUP_NAMES_MAX, GROUPS_MAX, LOST_SECONDS_MIN
 from pubsub.protocol.group_bodies import KEYED, REDELIVER, SHARED, encode_values
 from pubsub.protocol.messages import Outcome, Subscribe
 from pubsub.protocol.names import LATEST, is_service_topic
@@ -76,8 +76,10 @@ class GroupSubscriptions:
             return "disk"
         if topic is None:
             return self._admission.topic()
-        if request.name not in topic.groups and len(topic.groups) >= GROUPS_MAX:
+        if sum(group.row.on for group in topic.groups.values()) >= GROUPS_MAX:
             return "GROUPS_MAX"
+        if request.name not in topic.groups and len(topic.groups) >= GROUP_NAMES_MAX:
+            return "GROUP_NAMES_MAX"
         if is_service_topic(topic.name) and self._admission.is_served(topic):
             return "another_client_serves_this"
         return ""

@@ -38,6 +38,9 @@ from pubsub.server.topic.topic import Topic
 KEPT_MAX: Final = 10_000
 """Requests that wait for this loop's commit; a further one is answered `busy`."""
 
+SLOT_SECONDS: Final = 0.25
+"""Messages that wait for long are answered in slots of this length, so that one loop serves many idle members."""
+
 GIVEN_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; further members are served in the next one."""
 
@@ -63,7 +66,7 @@ class Groups:
         self._joining = GroupSubscriptions(state, memory, sole_owner, admission, subscriptions)
         self._kept: list[tuple[Origin, Kept, bool]] = []
         self._operations = GroupOperations(state, memory, self.end)
-        self._given_bytes = 0
+        self._given_bytes = self._turn = 0
 
     # SUBSCRIBE and UNSUBSCRIBE
 
@@ -75,16 +78,18 @@ class Groups:
                 topic.
         """
         if isinstance(request, Unsubscribe):
-            self.keep(origin, request)
+            self.keep(origin, request, sole_owner)
         else:
             self._joining.subscribe(origin, request, now, sole_owner)
 
-    def _unsubscribe(self, origin: Origin, request: Unsubscribe, now: float) -> None:
-        """Process UNSUBSCRIBE with a group: it ends for all."""
+    def _unsubscribe(self, origin: Origin, request: Unsubscribe, now: float, sole_owner: bool) -> None:
+        """Process UNSUBSCRIBE with a group: it ends for all. Only a sole owner knows that there is no such group."""
         state, topic = self._state, self._state.topics.get(request.topic)
         group = topic.groups.get(request.name) if topic else None
         if not request.number:
             state.replies.refuse(origin, "the number must not be 0")
+        elif group is None and not sole_owner:
+            self._sole_owner.park_or_reject(origin, request)
         elif topic is None or group is None or not group.row.on:
             number = group.row.number if group is not None else 0
             state.replies.answer(origin, Outcome.SUCCESS, number=number, log=topic.open.id if topic else "")
@@ -136,6 +141,7 @@ class Groups:
         """Process the requests of this loop, and hand out, after this loop's puts are in the store."""
         kept, self._kept = self._kept, []
         self._given_bytes = 0
+        self._turn += 1
         for name in self._memory.watch(now):
             self._damaged(name)
         for origin, request, sole_owner in kept:
@@ -161,7 +167,7 @@ class Groups:
         if isinstance(request, Work):
             self._work(origin, request, now, sole_owner)
         elif isinstance(request, Unsubscribe):
-            self._unsubscribe(origin, request, now)
+            self._unsubscribe(origin, request, now, sole_owner)
         else:
             self._operations.handle(origin, request, now)
 
@@ -218,6 +224,7 @@ class Groups:
             state.replies.answer(origin, Outcome.SUPERSEDED, reason=late, **facts)
             return
         if member is not None and work.epoch < member.epoch:
+            finish(context, key, work.say.done)
             facts = {"number": member.number, "epoch": member.epoch, "log": topic.open.id}
             state.replies.answer(origin, Outcome.SUPERSEDED, reason="opened_again", **facts)
             return
@@ -232,7 +239,7 @@ class Groups:
             if waiting is not None and waiting.work.number == work.number:
                 waiting.origin = origin
                 return
-            self._answer(Poll(origin, work, named, now, now), topic, group, now)
+            self._answer(Poll(origin, work, named, now, now, self._turn), topic, group, now)
             return
         activity.polls.pop(key, None)
         apply_work(context, key, work.say, work.number, work.epoch, cut=bool(work.cut), leave=bool(work.leave))
@@ -241,7 +248,7 @@ class Groups:
         if not member.held:
             activity.held_since.pop(key, None)
         wait = min(work.wait_ms / 1000, state.settings.wait_seconds_max) if work.records_max else 0.0
-        poll = Poll(origin, work, named, now, now + wait)
+        poll = Poll(origin, work, named, now, expiry(now, wait), self._turn)
         if work.leave:
             activity.forget(key)
             self._answer(poll, topic, group, now)
@@ -299,11 +306,13 @@ class Groups:
                 share = self._memory.share(context, hungry)
                 room, reason = room_of(context, key, poll, share, state.settings.answer_bytes_max)
                 blind = now - poll.since > state.settings.member_liveness_seconds
-                room.claim = room.claim and not poll.waited
+                room.waited = poll.turn != self._turn
+                room.claim = room.claim and not room.waited
                 hand(context, key, room, hungry)
                 hungry -= 1
                 self._given_bytes += room.given_bytes
                 self._memory.found(room.damaged)
+                poll.changed = poll.changed or room.ended
                 if room.given and key in activity.offers:
                     activity.offers[key].blind = blind
             else:
@@ -311,7 +320,6 @@ class Groups:
             if poll.changed or poll.expires <= now or (room is not None and room.given):
                 del activity.polls[key]
                 self._answer(poll, topic, group, now, reason)
-            poll.waited = True
 
     @staticmethod
     def _is_last(group: Group, key: Key, poll: Poll) -> bool:
@@ -339,6 +347,14 @@ class Groups:
             log=topic.open.id,
             body=body,
         )
+
+
+def expiry(now: float, wait: float) -> float:
+    """Return the time at which a message that may wait this long is answered: a long wait ends with an earlier slot.
+
+    Messages that were answered together come again together. So members that began at many times share slots for good.
+    """
+    return now + wait if wait < 4 * SLOT_SECONDS else (now + wait) // SLOT_SECONDS * SLOT_SECONDS
 
 
 def close(topic: Topic, group: Group, number: int) -> None:

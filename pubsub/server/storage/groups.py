@@ -21,7 +21,8 @@ SCHEMA: Final = (
     " primary key (topic, name, client, store)) without rowid",
     "create table if not exists group_retry (topic integer, name text, part integer, log text, low integer,"
     " high integer not null, attempts integer not null, forgiven integer not null, losses integer not null,"
-    " due integer not null, doubtful integer not null, primary key (topic, name, part, log, low)) without rowid",
+    " due integer not null, doubtful integer not null, error text not null,"
+    " primary key (topic, name, part, log, low)) without rowid",
     "create table if not exists group_copy (topic integer, name text, log text, place integer, row text not null,"
     " body blob not null, primary key (topic, name, log, place)) without rowid",
 )
@@ -48,7 +49,7 @@ def load(db: apsw.Connection, topic: int) -> dict[str, Group]:
         members = _rows(db, "select client, store, row from group_member where topic = ? and name = ?", topic, name)
         retries = _rows(
             db,
-            "select part, log, low, high, attempts, forgiven, losses, due, doubtful from group_retry"
+            "select part, log, low, high, attempts, forgiven, losses, due, doubtful, error from group_retry"
             " where topic = ? and name = ?",
             topic,
             name,
@@ -60,7 +61,7 @@ def load(db: apsw.Connection, topic: int) -> dict[str, Group]:
             name,
             msgspec.json.decode(text, type=GroupRow),
             {(client, store): member_of(msgspec.json.decode(row, type=MemberRow)) for client, store, row in members},
-            Facts(msgspec.convert([*row[:-1], bool(row[-1])], RetryRow) for row in retries),
+            Facts(msgspec.convert([*row[:-2], bool(row[-2]), row[-1]], RetryRow) for row in retries),
             {(row.log, row.offset): row for row in found},
         )
     return groups
@@ -96,7 +97,7 @@ def _retries(db: apsw.Connection, change: c.RetriesChanged) -> None:
     gone = [(change.topic, change.group, row.part, row.log, row.low) for row in change.rows if not row.high]
     db.executemany("delete from group_retry where topic = ? and name = ? and part = ? and log = ? and low = ?", gone)
     kept = [(change.topic, change.group, *astuple(row)) for row in change.rows if row.high]
-    db.executemany("insert or replace into group_retry values (?,?,?,?,?,?,?,?,?,?,?)", kept)
+    db.executemany("insert or replace into group_retry values (?,?,?,?,?,?,?,?,?,?,?,?)", kept)
 
 
 def _copy(db: apsw.Connection, change: c.CopyKept) -> None:

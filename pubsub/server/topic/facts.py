@@ -21,6 +21,7 @@ class Fact(NamedTuple):
     losses: int = 0
     due: int = 0
     doubtful: bool = False
+    error: str = ""
 
     @property
     def counted(self) -> int:
@@ -35,7 +36,7 @@ Piece = tuple[int, int, Fact]
 
 
 def _row(part: int, log: str, low: int, high: int, fact: Fact) -> RetryRow:
-    return RetryRow(part, log, low, high, fact.attempts, fact.forgiven, fact.losses, fact.due, fact.doubtful)
+    return RetryRow(part, log, low, high, *fact)
 
 
 class Facts:
@@ -53,7 +54,7 @@ class Facts:
         self._changed: dict[tuple[int, str, int], None] = {}
         self.version = 0
         for row in sorted(rows, key=lambda row: (row.part, row.log, row.low)):
-            fact = Fact(row.attempts, row.forgiven, row.losses, row.due, row.doubtful)
+            fact = Fact(row.attempts, row.forgiven, row.losses, row.due, row.doubtful, row.error)
             self._pieces.setdefault((row.part, row.log), []).append((row.low, row.high, fact))
 
     def __len__(self) -> int:

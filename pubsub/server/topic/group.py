@@ -268,17 +268,28 @@ class Group:
 
     def floors(self) -> Iterator[tuple[str, int]]:
         """Yield logs with claims, each with an offset below which no member needs a record that is not copied."""
+        for lane, rest in self._uncopied():
+            yield lane[1], next(iter(rest))[0]
+
+    def needed(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield the ranges with claimed records that are not copied, as (key of the part, log, low, high)."""
+        for (part, log), rest in self._uncopied():
+            for low, high in rest:
+                yield self.key(part), log, low, high
+
+    def _uncopied(self) -> Iterator[tuple[Lane, IntervalSet]]:
+        """Yield the claims that are not copied, by lane and member; no set is empty."""
         for member in self.members.values():
             for lane, mine in member.held.items():
                 copied = self.copied.get(lane)
                 if copied is None:
-                    yield lane[1], next(iter(mine))[0]
+                    yield lane, mine
                     continue
                 rest = IntervalSet(mine)
                 for low, high in copied:
                     rest.discard(low, high)
                 if rest:
-                    yield lane[1], next(iter(rest))[0]
+                    yield lane, rest
 
     def segments(self, log: str, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Yield [low, high) in pieces that lie together in the order of the group."""

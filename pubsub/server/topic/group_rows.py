@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from pubsub.base.limits import ATTEMPTS_MAX, PARTS_MAX
+from pubsub.base.limits import ATTEMPT_ERROR_LENGTH_MAX, ATTEMPTS_MAX, PARTS_MAX
 from pubsub.protocol.names import HEX, ID, PUBLISHER
 from pubsub.server.topic.change import Buffer, RecordedChange
 from pubsub.server.topic.spans import LogId, Number, Span
@@ -19,6 +19,7 @@ Name = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
 StoreId = Annotated[str, Meta(pattern=rf"\A{HEX}\Z")]
 Part = Annotated[int, Meta(ge=0, lt=PARTS_MAX)]
 Reason = Annotated[str, Meta(max_length=400)]
+ErrorText = Annotated[str, Meta(max_length=ATTEMPT_ERROR_LENGTH_MAX)]
 
 
 class GroupRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +85,7 @@ class RetryRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         losses: members that went silent while it was the first record of their offer.
         due: it is not handed out before (microseconds since 1970).
         doubtful: it was given up while a member had claimed it.
+        error: of the last failed attempt, percent-encoded; "": none is known.
     """
 
     part: Part
@@ -95,6 +97,7 @@ class RetryRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     losses: Number = 0
     due: Number = 0
     doubtful: bool = False
+    error: ErrorText = ""
 
 
 class CopyRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -51,6 +51,18 @@ def _released(topic: Topic, amount: Amount, stamp: int, reader: BatchReader) -> 
     return {log: max(part[log] for part in parts) for log in topic.logs}
 
 
+def needed(topic: Topic) -> Iterator[tuple[str, str, int, float]]:
+    """Yield the ranges that subscribers are still to receive, and members of groups have claimed.
+
+    Each is (key of the subscription, log, low, high).
+    """
+    for name, subscription in topic.subscriptions.items():
+        for span in subscription.cursor.backlog:
+            yield name, span.log, span.low, float("inf") if span.high is None else span.high
+    for group in topic.groups.values():
+        yield from group.needed()
+
+
 def held_by(topic: Topic, floors: Mapping[str, int], limits: Mapping[str, int]) -> str:
     """Return the reason why records stay although `keep` lets them go: the subscriber that needs them; "" if none stay.
 
@@ -61,11 +73,7 @@ def held_by(topic: Topic, floors: Mapping[str, int], limits: Mapping[str, int]) 
     for log in topic.logs:
         floor = floors[log]
         if floor < limits[log]:
-            needing = (
-                name
-                for name, subscription in topic.subscriptions.items()
-                if any(span.log == log and span.low == floor for span in subscription.cursor.backlog)
-            )
+            needing = (name for name, its, low, _ in needed(topic) if its == log and low == floor)
             return f"subscriber {min(needing)}"
     return ""
 

@@ -36,6 +36,7 @@ from pubsub.server.topic.delivery import Batch, is_sound
 from pubsub.server.topic.removal import ROUNDS_MAX, Removal, Round
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep.keeping import needed
 
 STRETCH_RECORDS: Final = 10_000
 STRETCH_BYTES: Final = 8 * 1024 * 1024
@@ -347,11 +348,10 @@ class Thinning:
 
 
 def _needed(topic: Topic, log: Log) -> Iterator[tuple[int, float, str]]:
-    """Yield the ranges of a log that subscribers are still to receive, with their names."""
-    for name, subscription in topic.subscriptions.items():
-        for span in subscription.cursor.backlog:
-            if span.log == log.id and span.low < log.end:
-                yield span.low, float("inf") if span.high is None else span.high, name
+    """Yield the ranges of a log that subscribers are still to receive, or members have claimed, with their names."""
+    for name, its, low, high in needed(topic):
+        if its == log.id and low < log.end:
+            yield low, high, name
 
 
 def _runs(indexes: list[int]) -> Iterator[tuple[int, int]]:

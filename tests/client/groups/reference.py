@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 @dataclass
 class Seat:
-    """A member: its highest number and opening, and what it has claimed."""
+    """A member: its highest number and opening, and its claims."""
 
     number: int = 0
     epoch: int = 0
@@ -34,7 +34,7 @@ class Seat:
 
 @dataclass
 class Rows:
-    """What is durable."""
+    """The durable state."""
 
     waiting: set[int] = field(default_factory=set)
     seats: dict[Key, Seat] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Reference:
 
     Attributes:
         keys: of the records, by offset from 1; None: the offset has no record any more.
-        violations: what must never happen.
+        violations: events that must never happen.
     """
 
     def __init__(self, parts: int, limit: int = 5) -> None:
@@ -109,7 +109,7 @@ class Reference:
         return out
 
     def crash(self) -> None:
-        """What is not durable is gone."""
+        """Forget all that is not durable."""
         self.offers = {}
 
     def silent(self, key: Key) -> None:
@@ -117,7 +117,7 @@ class Reference:
         self.offers.pop(key, None)
 
     def release(self, key: Key) -> None:
-        """An operator gives up what a member has claimed."""
+        """An operator gives up the claims of a member."""
         seat = self.rows.seats.get(key)
         if seat is not None:
             self.rows.waiting |= seat.held

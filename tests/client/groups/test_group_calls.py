@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
+from pubsub.base.limits import CLAIMED_RECORDS_MAX
 from pubsub.client import Client, Message, Transaction
 from pubsub.client.core.group_life import LEFT
+from pubsub.client.core.group_member import GroupMember
+from pubsub.client.core.group_request import Wish
+from pubsub.client.core.group_work import GroupCall
+from pubsub.client.core.retries import Retries
 from pubsub.client.errors import (
     GroupDiffers,
     GroupFull,
@@ -23,7 +28,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.protocol import Outcome, Status, Subscribe
-from pubsub.protocol.group_bodies import encode_values, part_of
+from pubsub.protocol.group_bodies import GroupValues, encode_values, part_of
 from tests.client.groups.reference import PUBLISHER
 from tests.client.groups.service import Service
 from tests.client.opened import PATIENCE, create, eventually, kill, record, rows
@@ -158,6 +163,28 @@ def test_get_takes_each_message_once(service: Service) -> None:
         assert sorted(found, key=int) == [b"%d" % number for number in range(1, 21)]
         assert client.get("t", 0.05, group="g") is None
         eventually(lambda: done(service) == 20)
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_get_takes_ahead_what_the_application_takes_soon(service: Service, most: int) -> None:
+    """Otherwise each call waits for an answer of the service."""
+    service.put(*[b""] * 400)
+    with service.client("w1") as client:
+        client.subscribe("t", group="g")
+        taken = 0
+        while taken < 400:
+            taken += len(client.get_many("t", most, PATIENCE, group="g"))
+    assert len(service.works()) < 40 + 400 // most // 4
+
+
+def test_a_member_asks_for_no_more_than_it_may_hold_with_what_no_fsync_covers() -> None:
+    member = GroupMember(1, "w1", "t", "g", "0" * 16, Retries(1, 1, 1.0))
+    member.joined(1, "l", GroupValues("shared", 0, "wait", 600_000, 5), Wish())
+    member.begin_call(GroupCall(1, 100.0, CLAIMED_RECORDS_MAX, gets=True), 0.0)
+    member.holdings.soft.add(("l", None), 1, 9_001)
+    work = member.next_work(1.0, lambda: 1, 1)
+    assert work is not None
+    assert work.records_max == CLAIMED_RECORDS_MAX - 9_000
 
 
 def test_what_get_has_not_taken_goes_back_soon(service: Service) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub.client import Client, Later, Message, Reject, Transaction
+from pubsub.client.core.group_in_hand import ASKING
+from pubsub.client.core.group_work import GroupCall
+from pubsub.client.flows.group_processing import GroupProcessing
+from pubsub.client.flows.group_waits import GroupWaits
 from pubsub.client.running_commands import Commands
 from pubsub.errors import CallerError, NotSubscribed
+from pubsub.protocol import Outcome, Status
+from pubsub.protocol.groups import Work
 from tests.client.groups.service import Service
 from tests.client.opened import PATIENCE, create, eventually, record, rows
 
@@ -177,6 +184,10 @@ def test_a_failed_message_comes_again_and_counts_its_attempts(service: Service) 
         assert failures == 2
         assert bodies(client) == [b"1", b"2"]
     assert attempts == {b"1": [1, 2, 3], b"2": [1]}
+    told = {one for message in service.works() for one in message.say.tried}
+    assert {(one.attempts, one.error) for one in told} == {
+        (number, "ZeroDivisionError%3A%20on%20purpose") for number in (1, 2)
+    }
 
 
 def test_later_and_reject_are_told_to_the_group(service: Service) -> None:
@@ -258,6 +269,86 @@ def test_tasks_run_side_by_side(service: Service) -> None:
     assert asyncio.run(main()) == 4
 
 
+def test_a_claim_without_an_answer_blocks_no_other_task(service: Service) -> None:
+    """While no claim is granted, another task runs, and lets the service grant it."""
+    service.put(b"")
+    asked = threading.Event()
+
+    def refuse(message: Any) -> Status | None:
+        if not isinstance(message, Work) or not message.say.claim:
+            return None
+        asked.set()
+        return Status("s1", Outcome.UNAVAILABLE)
+
+    async def main() -> None:
+        async with service.async_client("w1") as client:
+            await client.subscribe("t", group="g")
+            with client.transaction() as transaction:
+                transaction.execute("create table taken (id, body)")
+            service.refuse = refuse
+            taken = asyncio.create_task(client.process("t", record, PATIENCE, group="g"))
+            while not asked.is_set():
+                assert not taken.done()
+                await asyncio.sleep(0)
+            (hand,) = client._session.core.members["t", "g"].holdings.hands.values()
+            assert hand.state == ASKING
+            service.refuse = lambda message: None
+            assert await taken == 1
+            with client.transaction() as transaction:
+                assert len(list(transaction.execute("select * from taken"))) == 1
+
+    asyncio.run(main())
+    assert not service.do(lambda group: group.violations)
+
+
+def test_a_handler_of_a_task_does_not_begin_without_its_claim(service: Service) -> None:
+    """The attempt does not count, and the message goes on at another member."""
+    service.put(b"")
+    begun: list[int] = []
+
+    async def handler(message: Message, transaction: Transaction) -> None:
+        begun.append(message.attempts)
+        record(message, transaction)
+
+    async def main() -> None:
+        async with service.async_client("w1", timeout=0.3) as client:
+            await client.subscribe("t", group="g")
+            service.refuse = lambda message: (
+                Status("s1", Outcome.UNAVAILABLE) if isinstance(message, Work) and message.say.claim else None
+            )
+            assert await client.process("t", handler, 0.1, group="g") == 0
+            service.refuse = lambda message: None
+
+    asyncio.run(main())
+    assert begun == []
+    with service.client("w2") as other:
+        join(other)
+        assert work(other, 1) == 1
+        assert bodies(other) == [b"1"]
+
+
+def test_the_wait_for_a_claim_is_no_part_of_the_pace(service: Service) -> None:
+    service.put(b"", b"")
+    with service.client("w1") as client:
+        join(client)
+        session = client._session
+        waits = GroupWaits(session)
+        member = waits.joined("t", "g")
+        call = GroupCall(2, session.until(PATIENCE), 2)
+        assert session.wait(*next(_waits(waits, member, call, session.until(PATIENCE))))
+        with session.entered():
+            hands = [member.begin(entry, 100.0) for _ in range(2) if (entry := member.front(claimed=False))]
+        run = GroupProcessing(waits, member, 2, 2, "auto")
+        run._not_handling(hands[0], 5.0)
+        assert [hand.began for hand in hands] == [105.0, 100.0]
+
+
+def _waits(waits: GroupWaits, member: Any, call: GroupCall, until: float) -> Iterator[tuple[Callable[[], bool], float]]:
+    """The first wait of a call for records, as arguments of `Session.wait`; it takes both records."""
+    wait = next(waits.available(member, call, 0.0, until))
+    yield lambda: member.holdings.queue.records == 2, wait.deadline
+
+
 def test_a_claim_that_is_given_up_rolls_back_and_is_counted(service: Service) -> None:
     service.put(b"")
     begun, go_on = threading.Event(), threading.Event()
@@ -312,5 +403,8 @@ def test_without_a_membership_nothing_is_handled(service: Service) -> None:
             client.process("t", record, group="g", claim="after")  # type: ignore[arg-type]
         with pytest.raises(CallerError, match="a consumer group is of one topic"):
             client.process(["t", "u"], record, group="g")
+        for call in (lambda: client.process("t.*", record, group="g"), lambda: client.subscribe("t.*", group="g")):
+            with pytest.raises(CallerError, match="is a pattern of topics, and a consumer group is of one topic"):
+                call()
         with pytest.raises(CallerError, match="mode belongs to a consumer group"):
             client.subscribe("t", mode="keyed")

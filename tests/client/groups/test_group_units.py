@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.client.core import group_in_hand, group_life
+from pubsub.client.core.group_holdings import Holdings
 from pubsub.client.core.group_in_hand import ABSENT, ASKING, ASKS, CLAIMED, HELD, LOST, OFFERED, REFUSED, RecordInHand
 from pubsub.client.core.group_life import ENDED, LEAVING, LEFT, LIFE, NEW, WORKING
 from pubsub.client.core.group_pace import AHEAD_SECONDS, Pace
 from pubsub.client.core.group_places import Places, left_of
 from pubsub.client.core.group_queue import Entry, GroupQueue
-from pubsub.client.core.group_request import Wish, dead_reason
+from pubsub.client.core.group_request import Wish, attempt_error, dead_reason
 from pubsub.client.core.message import RunSlice
 from pubsub.protocol import Run
-from pubsub.protocol.group_bodies import Range
+from pubsub.protocol.group_bodies import Range, Say, Tried, join_say, split_say
 
 LOG = "00000000000000aa"
 
@@ -166,6 +167,19 @@ def test_an_entry_splits_where_a_test_says() -> None:
 # Pace and requests
 
 
+@pytest.mark.parametrize("queued", [False, True])
+def test_what_fast_handlers_have_in_hand_is_claimed_in_one_message(*, queued: bool) -> None:
+    holdings = Holdings(0)
+    for first in (1, 2, 3):
+        holdings.queue.add(entry(first, claimed=False))
+    hands = [holdings.take(found, 1, 0.0) for _ in range(2) if (found := holdings.queue.front(claimed=False))]
+    assert [hand.state for hand in hands] == [OFFERED, OFFERED]
+    assert not holdings.claims(queued=False)
+    hands[0].event(ASKS)
+    found = [(one.low, one.high) for one in holdings.claims(queued=queued)]
+    assert found == ([(1, 4)] if queued else [(1, 2)])
+
+
 def test_the_pace_decides_how_much_is_taken_ahead() -> None:
     pace = Pace()
     assert (pace.fast, pace.ahead(4)) == (False, 4)
@@ -186,6 +200,13 @@ def test_a_reason_has_the_form_of_the_protocol(text: str) -> None:
     assert 0 < len(reason) <= 300
     assert all("!" <= letter <= "~" for letter in reason)
     assert "%" not in reason[-2:] or reason[-1:] != "%"
+
+
+@given(st.text(max_size=400))
+def test_an_error_of_an_attempt_has_the_form_of_the_protocol(text: str) -> None:
+    said = Say(tried=(Tried(LOG, 1, 2, attempt_error("E: " + text.encode("utf-8", "replace").decode())),))
+    assert said.tried[0].error
+    assert split_say(join_say(said)) == said
 
 
 def test_a_wish_round_trips_through_the_state_file() -> None:

@@ -87,6 +87,21 @@ def test_outcomes_of_handlers_are_kept_by_the_group(cluster: Embedded, topic: st
         assert sorted(attempts) == [(b"0", 1), (b"1", 1), (b"1", 2), (b"2", 1), (b"3", 1), (b"3", 2)]
 
 
+def test_a_dead_letter_says_why_the_last_attempt_failed(cluster: Embedded, topic: str) -> None:
+    def handler(message: Message, transaction: Transaction) -> None:
+        raise ValueError(f"no such account,\nattempt {message.attempts}")
+
+    with member(cluster, topic, attempts=2) as client:
+        put(cluster, topic, 1)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no such account"):
+                client.process(topic, handler, PATIENCE, group="g")
+        while not (letters := client.group_dead_letters(topic, "g")):
+            client.process(topic, handler, 0.1, group="g")
+        reason = "attempts_used_up: ValueError: no such account, attempt 2"
+        assert [(one.kind, one.reason, one.attempts) for one in letters] == [("dead", reason, 2)]
+
+
 def test_a_killed_member_comes_back_with_what_it_did(cluster: Embedded, topic: str) -> None:
     client = member(cluster, topic)
     name = client.name

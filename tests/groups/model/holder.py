@@ -160,7 +160,7 @@ class Holder:
     def candidates(
         self, topic: Topic, key: MemberID, row: MemberRow, want: int, offered: list[Position], now: int
     ) -> list[Position]:
-        """Return messages that nobody has, for a member; what failed too often becomes a dead letter."""
+        """Return messages that nobody has, for a member; one that failed too often becomes a dead letter."""
         group, out = topic.own, list[Position]()
         if want <= 0:
             return out
@@ -194,7 +194,7 @@ class Holder:
     def answer(
         self, topic: Topic, key: MemberID, work: Work, now: int, was: Iterable[Position] | None = None
     ) -> Answer:
-        """Return what a member has, at this moment."""
+        """Return the records of a member, at this moment."""
         group, rules = topic.own, self.rules
         row = group.members[key]
         shown = [p for p in self.offers.get(key, ()) if topic.waits(p) and group.delayed.get(p, 0) <= now]
@@ -270,13 +270,13 @@ class Holder:
         return held
 
     def release(self, topic: Topic, key: MemberID) -> None:
-        """Give up what a member has claimed."""
+        """Give up the claims of a member."""
         for position in self._take_back(topic, key):
             topic.own.doubtful.add(position)
             self.tell("released", topic.own, topic, position)
 
     def copy_doubted(self, topic: Topic, key: MemberID) -> None:
-        """Copy what has been in doubt for long out of the log."""
+        """Copy records that have been in doubt for long out of the log."""
         if self.rules["aged"]:
             topic.own.copies |= {position: topic.record(position) for position in topic.own.members[key].held}
 
@@ -300,7 +300,7 @@ class Holder:
         topic.own.suspended = self.rules["suspended"]
 
     def resume(self, topic: Topic, *, skip: bool) -> None:
-        """Let a suspended group go on; what it has then was perhaps done already."""
+        """Let a suspended group go on; its records of that time were perhaps done already."""
         group = topic.own
         group.suspended = False
         waiting = [position for part in range(len(group.parts)) for position in list(topic.waiting(part))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import pytest
+
 from pubsub.protocol.group_bodies import Range, Say, Tried, part_of
 from tests.server.groups.workers import Given, Worker, act, another, facts, fill, filled, log_of
 from tests.server.stage import STORE, Stage
@@ -32,6 +34,17 @@ def test_a_range_has_the_records_of_its_part_alone(stage: Stage) -> None:
         assert numbers == [n for n in range(1, 21) if part(n, 3, 6) == of]
         assert (log, of) in {(held.log, held.part) for held in given.held}
     assert facts(stage, "members")["members"][0]["claimed"] == 20
+
+
+def test_nothing_waits_as_soon_as_all_is_given(stage: Stage) -> None:
+    one = filled(stage, 20, "keyed", parts=8, keys=6)
+    assert facts(stage)["waiting"] > 0
+    given = one.work(100)
+    assert facts(stage)["waiting"] == 0
+    one.work(100, done=given.held)
+    assert facts(stage)["waiting"] == 0
+    fill(stage, 21, 22, keys=6)
+    assert facts(stage)["waiting"] > 0
 
 
 def test_what_goes_back_comes_first_again(stage: Stage) -> None:
@@ -147,7 +160,11 @@ def test_a_shared_group_becomes_keyed_while_it_holds_nothing(stage: Stage) -> No
     refused = act(stage, "change", one.subscription, mode="keyed", parts=4)
     assert refused.reason == "not_empty"
     one.work(0, done=[Range(log, 1, 5)])
-    assert act(stage, "change", one.subscription, mode="keyed", parts=4).outcome.value == "success"
+    before = one.subscription
+    for _ in range(2):  # A repeat changes nothing.
+        assert act(stage, "change", before, mode="keyed", parts=4).outcome.value == "success"
+    assert act(stage, "change", before, mode="keyed", parts=5).outcome.value == "superseded"
+    assert one.subscribe("keyed", parts=4).number == before + 1
     given = one.work(100)
     assert sorted(map(int, given.bodies)) == list(range(5, 13))
     assert all(held.part is not None for held in given.held)
@@ -175,3 +192,59 @@ def test_a_worker_of_a_shared_group_names_no_parts(stage: Stage) -> None:
     keyed.subscribe("keyed", parts=2)
     assert keyed.status(Say(done=(Range(log, 1, 2),))).outcome.value == "refused"
     assert keyed.status(Say(done=(Range(log, 1, 2, 2),))).outcome.value == "refused"
+
+
+def test_members_of_a_group_that_becomes_keyed_have_to_join_it_again(stage: Stage) -> None:
+    """A member of the shared group would take ranges of parts for ranges without a record (GR30)."""
+    one = filled(stage, 0)
+    one.work()
+    waits = one.send(records_max=5, wait_ms=30_000)
+    stage.loop()
+    assert act(stage, "change", one.subscription, mode="keyed", parts=4).outcome.value == "success"
+    told = stage.answered(waits)
+    assert (told.outcome.value, told.reason, told.number) == (
+        "superseded",
+        "the_group_was_made_again",
+        one.subscription + 1,
+    )
+    assert one.status(records_max=5).reason == "the_group_was_made_again"
+
+
+def test_a_lost_record_is_told_after_those_before_it_are_claimed(stage: Stage) -> None:
+    """The rule is docs/explanation/groups.md, GR16."""
+    one = filled(stage, 4, "keyed", parts=1)
+    log = log_of(stage)
+    topic = stage.core.state.topics["t"]
+    stage.store.db.execute("update batch set body = null where key = ?", (topic.open.number << 40 | 2,))
+    stage.store.reader.begin()
+    given = one.work(9, claim=False)
+    assert (given.lost, given.offered, given.bodies) == ((), (Range(log, 1, 2, 0),), [b"1"])
+    given = Given(one.status(Say(claim=given.offered), records_max=9))
+    assert (given.held, given.lost) == ((Range(log, 1, 2, 0),), (Range(log, 2, 3, 0),))
+    assert (given.offered, given.bodies) == ((Range(log, 3, 5, 0),), [b"3", b"4"])
+
+
+def test_a_batch_that_is_repaired_after_its_part_went_on_is_told_as_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would take the record of another part for none, and tell the range as done."""
+    one = filled(stage, 12, "keyed", parts=3, keys=12)
+    log, state = log_of(stage), stage.core.state
+    lost = crc32(log.encode()) % 3
+    number = next(n for n in range(1, 13) if part(n, 3, 12) != lost)
+    key = (state.topics["t"].open.number << 40 | number,)
+    (body,) = stage.store.db.execute("select body from batch where key = ?", key).fetchone()
+    monkeypatch.setattr(state, "ask_repair", lambda log, offset: True)
+    stage.store.db.execute("update batch set body = zeroblob(9) where key = ?", key)
+    stage.store.reader.begin()
+    first = one.work(99)
+    assert (first.lost, number in map(int, first.bodies)) == ((), False)
+    stage.store.db.execute("update batch set body = ? where key = ?", (body, *key))
+    stage.store.db.execute("delete from quarantine")
+    stage.store.reader.damaged.clear()
+    stage.store.reader.drop(key[0])
+    stage.store.reader.begin()
+    stage.sleep(1)
+    rest = one.work(99, keep=first.held)
+    assert rest.lost == (Range(log, number, number + 1, lost),)
+    assert {*map(int, first.bodies), *map(int, rest.bodies)} == set(range(1, 13)) - {number}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.protocol import Outcome
+from pubsub.protocol import Outcome, Unsubscribe
 from pubsub.protocol.group_bodies import Dead, Range, Tried
 from tests.server.groups.workers import Worker, act, another, facts, fill, filled, log_of
 from tests.server.moving import Pair
@@ -156,3 +156,15 @@ def test_a_batch_of_both_logs_has_its_effect_once(pair: Pair) -> None:
     back = one.work(0)
     assert back.held == ()
     assert another(one, "w2").work(100).bodies == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_group_is_not_ended_by_a_holder_that_does_not_have_it(pair: Pair) -> None:
+    """The rules are docs/explanation/groups.md, GR12 and GR29."""
+    one = filled(pair["s1"], 2)
+    fill(pair["s2"], 1, 1)
+    pair["s2"].sole_owner = False
+    end = Unsubscribe("w1", "t", one.number + 10, 1, name="billing", group=1)
+    assert pair["s2"].ask(end).outcome is Outcome.BUSY
+    assert one.work(9).bodies == [b"1", b"2"]
+    pair["s2"].sole_owner = True
+    assert pair["s2"].ask(Unsubscribe("w1", "t", one.number + 11, 1, name="none", group=1)).outcome is Outcome.SUCCESS

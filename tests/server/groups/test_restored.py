@@ -10,6 +10,7 @@ from pubsub.server.groups import memory
 from pubsub.server.offline.restore import accept_copy
 from tests.server.groups.workers import GROUP, TOPIC, Worker, act, another, facts, fill, filled, log_of
 from tests.server.stage import Stage
+from tests.server.test_settings import configure
 
 
 @pytest.mark.parametrize("skip", [0, 1])
@@ -30,6 +31,26 @@ def test_a_group_of_a_restored_store_waits_for_an_operator(stage: Stage, skip: i
     given = one.work(9, keep=[Range(log, 1, 3)])
     assert given.bodies == ([] if skip else [b"3", b"4"])
     assert given.line(1).doubtful is not bool(skip)
+
+
+@pytest.mark.parametrize("mode", ["shared", "keyed"])
+def test_the_unknown_end_of_a_copy_goes_with_its_records_after_the_group_was_resumed(stage: Stage, mode: str) -> None:
+    one = filled(stage, 4, mode, parts=2 * (mode == "keyed"))
+    configure(stage, keep="1m")
+    stage.close()
+    accept_copy(stage.settings.directory)
+    stage.open()
+    stage.core.state.accepted = True
+    topic = stage.core.state.topics[TOPIC]
+    stage.sleep(120)
+    one.work(1)
+    assert (len(topic.logs), topic.not_let_go) == (2, f"subscriber {'%billing:0' if mode == 'keyed' else '%billing'}")
+    act(stage, "resume", one.subscription)
+    given = one.work(9)
+    assert given.bodies == [b"1", b"2", b"3", b"4"]
+    one.work(9, done=given.held)
+    stage.sleep(120)
+    assert (len(topic.logs), topic.not_let_go) == (1, "")
 
 
 def test_what_is_in_doubt_for_long_is_copied_out_of_the_log(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from pubsub.protocol import Outcome
 from pubsub.protocol.group_bodies import Dead, Later, Range, Tried
+from pubsub.server.requests.groups import SLOT_SECONDS, expiry
 from tests.server.groups.workers import Given, Worker, act, another, facts, fill, filled, log_of
 from tests.server.stage import Stage, put
 
@@ -96,6 +97,32 @@ def test_a_waiting_message_ends_with_its_time(stage: Stage) -> None:
     assert stage.answered(callback).body == b""
 
 
+def test_long_waits_that_began_at_different_times_end_together(stage: Stage) -> None:
+    one = filled(stage, 0)
+    two = another(one, "w2")
+    stage.sleep(SLOT_SECONDS * 1.1 - stage.now % SLOT_SECONDS)  # A slot has just begun.
+    first = one.send(records_max=5, claim=1, wait_ms=10_000)
+    stage.loop()
+    stage.sleep(SLOT_SECONDS / 2)
+    second = two.send(records_max=5, claim=1, wait_ms=10_000)
+    stage.loop()
+    stage.sleep(10 - SLOT_SECONDS)
+    assert stage.answer(first) is None
+    assert stage.answer(second) is None
+    stage.now = stage.core.group_memory.deadline()
+    stage.loop()
+    assert stage.answered(first).body == b""
+    assert stage.answered(second).body == b""
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.3, 0.9, 1.0, 1.1, 10.0])
+def test_a_wait_is_never_longer_and_hardly_shorter_than_asked(wait: float) -> None:
+    for tenths in range(100):
+        now = 1_000 + tenths / 10
+        assert now + wait - SLOT_SECONDS < expiry(now, wait) <= now + wait
+        assert wait >= 1 or expiry(now, wait) == now + wait
+
+
 def test_a_later_message_ends_a_waiting_one_without_an_answer(stage: Stage) -> None:
     one = filled(stage, 0)
     one.work()
@@ -181,6 +208,29 @@ def test_used_up_attempts_make_a_dead_letter_which_is_redriven_and_dropped(stage
     assert facts(stage, "dead")["dead"][0]["reason"] == "bad"
     assert act(stage, "drop", one.subscription).records == 1
     assert facts(stage)["dead_letters"] == 0
+
+
+def test_a_dead_letter_shows_the_error_of_the_last_attempt_with_a_known_one(stage: Stage) -> None:
+    one = filled(stage, 1, attempts=3)
+    log = log_of(stage)
+    one.work(1)
+    one.work(0, tried=[Tried(log, 1, 1, "ValueError%3A%20one")])
+    stage.sleep(1.1)
+    one.work(1)
+    one.work(0, tried=[Tried(log, 1, 2, "ValueError%3A%20two")])
+    stage.restart()  # The error is in the store.
+    stage.sleep(2.1)
+    one.work(1)
+    one.work(1, tried=[Tried(log, 1, 3)])  # That process ended in the handler: it knows no error.
+    reason = "attempts_used_up%3A%20ValueError%3A%20two"
+    assert facts(stage, "dead")["dead"][0]["reason"] == reason
+    assert act(stage, "redrive", one.subscription).records == 1
+    for attempt in (4, 5, 6):
+        one.work(1)
+        one.work(0, tried=[Tried(log, 1, attempt)])
+        stage.sleep(5)
+    one.work(1)
+    assert facts(stage, "dead")["dead"][0]["reason"] == "attempts_used_up"  # A redrive begins anew.
 
 
 def test_what_is_released_waits_again_and_is_marked(stage: Stage) -> None:
@@ -277,3 +327,15 @@ def test_the_pause_after_a_killed_attempt_begins_with_the_members_last_sign(stag
     assert again.work(1, tried=[Tried(log, 1, 1)]).bodies == [b"2"]
     stage.sleep(0.6)
     assert again.work(1, keep=[Range(log, 2, 3)]).line(1).attempts == 1
+
+
+def test_a_message_that_waited_is_answered_with_offers(stage: Stage) -> None:
+    """Its process may have ended, and a claim would be in doubt. The rule is docs/explanation/groups.md, GR27."""
+    one = filled(stage, 0)
+    one.work()
+    waits = one.send(records_max=5, claim=1, wait_ms=30_000)
+    stage.loop()
+    fill(stage, 1, 1)
+    stage.loop()
+    given = Given(stage.answered(waits))
+    assert (given.held, given.offered) == ((), (Range(log_of(stage), 1, 2),))

@@ -104,6 +104,8 @@ class Program:
         self.copied = 0.0
         self.finishing = False
         self.retries = Retries(self)
+        self.in_batches = self.retries.hold == "all" and Random(f"batches of {world.seed} {node.name}").random() < 0.3
+        """Whether its handlers get many messages at once; drawn apart, so that other runs stay what they were."""
 
     def next(self, action: Callable[[], None]) -> None:
         """Have a thread go on after it has thought for a while."""

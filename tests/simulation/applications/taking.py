@@ -9,6 +9,7 @@ from typing import Any
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.message import Batch, Message
+from pubsub.client.flows.batches import BatchProcessing
 from pubsub.errors import StorageError, Unavailable
 from tests.simulation.applications.program import Program
 from tests.simulation.clients import Call, HandlerError
@@ -219,16 +220,29 @@ class Taking:
             received(taken, error)
 
         handle = partial(self._handle, topic, reading)
+        if self.program.in_batches:
+            batches = BatchProcessing(self.node.session, self.node.calls.gets)
+            self.node.call(batches.process(topic, partial(self._handle_many, handle), timeout, most), then)
+            return
         hold = self.program.retries.hold
         self.node.call(self.node.processing.process(topic, handle, timeout, most, hold), then)
+
+    def _handle_many(self, handle: Callable[..., None], messages: list[Message], transaction: Any) -> None:
+        """Handle all of them; a failure concerns no message while there are several."""
+        for message in messages:
+            handle(message, transaction, alone=len(messages) == 1)
 
     def _is_unheard(self, topic: str, began: float) -> bool:
         """Whether a call that began then does not know if a topic has anything."""
         sub = self.node.session.core.subscriptions.get(topic)
         return sub is not None and (not sub.intent.settled or sub.unconfirmed_since(began))
 
-    def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any) -> None:
-        """Record a message in the application's own table; it may be put on, and the handler may fail."""
+    def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any, *, alone: bool = True) -> None:
+        """Record a message in the application's own table; it may be put on, and the handler may fail.
+
+        Args:
+            alone: False: the handler has further messages, and an exception does not concern this one.
+        """
         body = message.body.decode()
         self._check(reading, body, message)
         self.tried.add((topic, body))
@@ -244,9 +258,11 @@ class Taking:
         self.first_asked.setdefault(topic, {})[body] = reading.asked or 0.0
         self.opened[topic, body] = self._opening.since
         if not self.program.finishing and self.world.random.random() < self.world.fate.handler_fails:
-            self.program.retries.fails(topic, body)
+            if alone:
+                self.program.retries.fails(topic, body)
             raise HandlerError
-        self.program.retries.decide(topic, body)
+        if alone:
+            self.program.retries.decide(topic, body)
         if self.program.habits.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:
             self._relay(topic, body, transaction)
 

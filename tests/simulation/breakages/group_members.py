@@ -148,7 +148,8 @@ def _(stack: contextlib.ExitStack) -> None:
     load = GroupMember.load_work
 
     def silent(self: Any, done: Any, begun: Any, cuts: int) -> None:
-        load(self, done, {}, cuts)
+        load(self, done, begun, cuts)
+        self.ended = {}
 
     substitute(stack, GroupMember, "load_work", silent)
 

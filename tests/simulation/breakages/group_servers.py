@@ -18,7 +18,7 @@ from pubsub.server.groups.context import GroupContext
 from pubsub.server.groups.memory import Memory
 from pubsub.server.groups.scan import Scan
 from pubsub.server.requests.groups import Groups
-from pubsub.server.topic.group import Group
+from pubsub.server.topic.group import DEAD, Group
 from pubsub.server.topic.group_rows import MemberChanged
 from tests.simulation.breakages.room import Room, substitute
 
@@ -151,7 +151,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("front: records are claimed from anywhere in a part")
 def _(stack: contextlib.ExitStack) -> None:
-    def anywhere(self: Any, key: Any, lane: Any, low: int, high: int) -> None:
+    def anywhere(self: Any, key: Any, lane: Any, low: int, high: int, _room: int) -> None:
         log = self.topic.logs.get(lane[1])
         high = high if log is None else min(high, log.end)
         for first, stop in self.backlog.take(*lane, low, high) if low < high else ():
@@ -212,3 +212,37 @@ def _(stack: contextlib.ExitStack) -> None:
 
     substitute(stack, pubsub.server.groups.work, "_begun", forgiving)
     substitute(stack, pubsub.server.topic.facts.Facts, "change", harmless)
+
+
+@breakage("letters_hold_the_log: a dead letter stays in its log, too")
+def _(stack: contextlib.ExitStack) -> None:
+    floors = Group.floors
+
+    def holding(self: Any) -> Any:
+        yield from floors(self)
+        yield from ((row.log, row.offset) for row in self.copies.values() if row.state == DEAD)
+
+    substitute(stack, Group, "floors", holding)
+
+
+@breakage("wakes_all: a put ends the wait of each member")
+def _(stack: contextlib.ExitStack) -> None:
+    appended = Memory.appended
+
+    def waking(self: Any, topic: str) -> None:
+        appended(self, topic)
+        for (name, _), activity in self._activities.items():
+            for poll in activity.polls.values() if name == topic else ():
+                poll.changed = activity.look = True
+
+    substitute(stack, Memory, "appended", waking)
+
+
+@breakage("restored_goes_on: a group of a restored copy goes on without an operator")
+def _(stack: contextlib.ExitStack) -> None:
+    go_on = Group.go_on_in
+
+    def going_on(self: Any, log: str, end: int, tail: Any, *, restored: bool) -> None:
+        go_on(self, log, end, tail, restored=False)
+
+    substitute(stack, Group, "go_on_in", going_on)

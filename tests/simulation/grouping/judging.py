@@ -6,9 +6,12 @@
     what lost directories had claimed and redriven the dead letters
 3   keyed: the messages of a publisher, or of its key, have their effects in their order, but after a dead letter,
     a release, or a store that was put back
-4   no record that was told as done is begun again (`record`)
+4   no later message is answered with a record that was told as done (`record`)
 5   with claim before, a first attempt without a mark is the first one of all (`worker`)
-6   at the end nothing is claimed, nothing waits, and no dead letter is left
+6   at the end nothing is claimed, nothing waits, and no dead letter is left; before that, others get what an absent
+    member was offered, and logs let go of dead letters (`absence`)
+7   a message that kills its process does so no more often than its attempts allow (`worker`)
+8   a request that waits is not answered for nothing (`record`)
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pubsub.protocol.group_bodies import REDELIVER
+from tests.simulation.fate import Fate
+from tests.simulation.grouping.absence import Absence
 from tests.simulation.grouping.plan import is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
 from tests.simulation.history import ACKED, Put
@@ -33,14 +38,19 @@ SHOWN_MAX = 3
 class Audit:
     """The auditor of a run's groups."""
 
-    def __init__(self, crews: Crews, workers: list[Worker], overseers: list[Overseer], servers: list[Server]) -> None:
+    def __init__(
+        self, crews: Crews, workers: list[Worker], overseers: list[Overseer], servers: list[Server], fate: Fate
+    ) -> None:
         self.crews, self.workers, self.overseers, self.servers = crews, workers, overseers, servers
         self.history = crews.history
+        self.absence = Absence(crews.all, workers, servers, fate)
 
     # Open work
 
     def open_end(self) -> str:
         """The unsettled parts, "" if there are none."""
+        if what := self.absence.letters():
+            return what
         for overseer in self.overseers:
             if what := overseer.settled():
                 return what
@@ -67,10 +77,8 @@ class Audit:
                     return f"has {group.dead} dead letters"
         if crew.resumed:
             return ""
-        known = {effect.body for effect in self.effects(crew)} | (crew.begun if crew.plan.poison else set())
-        missing = sorted(
-            put.body for put in self.expected(crew) if put.body not in known and not _cut_to_death(crew, put)
-        )
+        known = {effect.body for effect in self.effects(crew)}
+        missing = sorted(put.body for put in self.expected(crew) if put.body not in known)
         return f"misses {missing[:SHOWN_MAX]} of {len(missing)}" if len(missing) > crew.lost_gets else ""
 
     def expected(self, crew: Crew) -> Iterable[Put]:
@@ -140,8 +148,3 @@ class Audit:
             if lane in last and last[lane][0] > put.index:
                 yield f"{name}: {effect.body} came after {last[lane][1]}"
             last[lane] = max(last.get(lane, (0, "")), (put.index, effect.body))
-
-
-def _cut_to_death(crew: Crew, put: Put) -> bool:
-    """Return True if power cuts alone may have made a dead letter, which the operator drops where messages kill."""
-    return crew.plan.poison > 0 and sum(cut > put.invoked for cut in crew.cuts) >= crew.plan.wish.attempts

@@ -51,15 +51,25 @@ class Overseer(Task):
         group = facts["groups"][0]
         if group["suspended"] and (self.finishing or self._wants("resume", 0.3)):
             self._act(group, "resume")
-        elif self.finishing and group["dead_letters"]:
+        elif self.finishing and group["dead_letters"] and self.crew.letters_free:
             self.open = "has dead letters"
-            self._act(group, "drop" if self.plan.poison else "redrive")
+            self._describe("dead", partial(self._seen_dead, group))
         elif self._chosen("redrive") and group["dead_letters"]:
             self._act(group, "redrive")
-        elif self._chosen("end"):
+        elif self._chosen("end") and not self.crew.unnamed:  # Such a member would make it anew, with default values.
             self._act(group, "end", force=1)
         else:
             self._describe("members", partial(self._seen_members, group))
+
+    def _seen_dead(self, group: dict[str, Any], facts: dict[str, Any]) -> None:
+        """Drop the messages that kill their handler, and redrive the others: a power cut may have used up attempts."""
+        places = [one["id"] for one in facts["dead"] if one["kind"] == "dead"]
+        if others := [place for place in places if place not in self.crew.poisoned]:
+            self._act(group, "redrive", places=" ".join(others).encode())
+        elif places:
+            self._act(group, "drop", places=" ".join(places).encode())
+        else:
+            self._again()
 
     def _chosen(self, act: str) -> bool:
         return not self.finishing and self.world.random.random() < self.plan.operated.get(act, 0.0)
@@ -92,7 +102,7 @@ class Overseer(Task):
         elif action == "redrive":
             crew.redriven = True
         elif action == "end":
-            crew.ended, crew.made = crew.ended + 1, None
+            crew.ended += 1
         self.world.note(f"{self.name} acts on {self.plan.name}: {action} {facts}")
         request = Group(self.name, self.topic, action, self.plan.name, group["number"], **facts)
         self.ask(request, partial(self._acted, action))

@@ -146,6 +146,7 @@ def grouped(seed: int) -> Fate:
         faults=drawn_faults(random, some={"kill": 0.5, "kill in commit": 0.5, "power": 0.3}),
     )
     with_members(fate, random)
+    fate.absences = True
     return fate
 
 
@@ -172,6 +173,7 @@ def grouped_split(seed: int) -> Fate:
         ),
     )
     with_members(fate, random)
+    fate.absences = True
     return fate
 
 
@@ -194,6 +196,7 @@ def grouped_pairs(seed: int) -> Fate:
         ),
     )
     with_members(fate, random)
+    fate.absences = True
     return fate
 
 
@@ -212,4 +215,5 @@ def grouped_restores(seed: int) -> Fate:
         faults={"put back": 1.0},
     )
     with_members(fate, random)
+    fate.absences = True
     return fate

@@ -39,6 +39,12 @@ from tests.simulation.world import Host, World
 BLOCK_SECONDS_MAX = 20.0
 """Longest wait of a blocked thread."""
 
+KILLED_LAST_MAX = 8
+"""Processes that messages of one group may kill without faults, because each takes seconds to start again."""
+
+FINISHING_SECONDS_MAX = 0.005
+"""Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
+
 IN_HANDLER, CLAIMED, COMMITTED = "in the handler", "between claim and commit", "between commit and done"
 
 
@@ -63,6 +69,7 @@ class Worker(ClientNode):
     Attributes:
         kill_at: the place where its process is to be killed; "": nowhere.
         finishing: its handlers fail no more.
+        away: it is not started.
         stores: store IDs that it had.
     """
 
@@ -71,7 +78,7 @@ class Worker(ClientNode):
         self.crews, self.history = crews, crews.history
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
         self.kill_at = ""
-        self.finishing = False
+        self.finishing = self.away = False
         self.directory = 0
         self.blocked = False
         self.on_start = self._started
@@ -81,6 +88,10 @@ class Worker(ClientNode):
         self.tasks = TaskLoop(lambda: True)
 
     # Its process
+
+    def start(self) -> None:
+        if not self.away:
+            super().start()
 
     def begin(self) -> None:
         self._graves.append(self.tasks)  # Nothing of a dead process may run before the end.
@@ -109,7 +120,7 @@ class Worker(ClientNode):
         """Its host is off: a message that `get` returned lately may come again."""
         for membership in self.memberships:
             membership.crew.cut_gets |= membership.plan.gets
-            membership.crew.cuts.append(self.world.now)
+            membership.crew.untold += 1
         super().lose_power()
 
     def bury(self) -> None:
@@ -163,7 +174,7 @@ class Worker(ClientNode):
         until = self.world.now + min(BLOCK_SECONDS_MAX, max(0.0, deadline - self.host.monotonic()))
         try:
             while not done() or self.paused:
-                due = min(super().deadline(), self._due_of_session()) - self.host.base
+                due = self.due() - self.host.base  # Calls that wait go on after this one.
                 self.world.step(max(self.world.now, min(until, due)) if not self.paused else self.world.now + 0.05)
                 if self.host.disk.epoch != epoch:
                     raise Killed
@@ -178,10 +189,6 @@ class Worker(ClientNode):
             self.blocked = self.crews.blocked = False
             asyncio._set_running_loop(loop)
         return done()
-
-    def _due_of_session(self) -> float:
-        due = self.session.deadline()
-        return float("inf") if due is None else due
 
     # Its application
 
@@ -214,14 +221,20 @@ class Worker(ClientNode):
     def _wish(self, crew: Crew) -> Wish:
         """Of who joins; the maker names all values, also of a group that is made anew, or that a copy does not know."""
         named = crew.made is None or crew.ended or crew.resumed or self.world.random.random() < 0.7
-        return crew.plan.wish if named else Wish()
+        if named:
+            return crew.plan.wish
+        crew.unnamed.add(self.name)
+        return Wish()
 
     def _confirmed(self, membership: Membership, result: Any, error: Exception | None) -> None:
+        membership.crew.unnamed.discard(self.name)
         if error is None:
             membership.joined = True
             crew = membership.crew
             crew.answered = self.world.now if crew.answered is None else crew.answered
-            crew.made = self.world.now if crew.made is None else crew.made
+            number = self.session.core.members[crew.key].number
+            if number > crew.number:  # An answer under way says nothing about the group that is made after an end.
+                crew.number, crew.made = number, self.world.now
         self._failed(membership, error)
         self._again(membership)
 
@@ -245,7 +258,7 @@ class Worker(ClientNode):
         most, timeout = random.choice((1, 5, 50)), random.choice((0.1, 0.5, 1.0))
         try:
             member = calls.group_waits.member_of(plan.topic, plan.name)
-            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run)
+            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim)  # Claims as threads do.
             self._watch_commits(source)
             handler = partial(self._handle, membership)
             taken = await in_tasks(
@@ -306,11 +319,11 @@ class Worker(ClientNode):
         self.crews.counters[f"group handlers begun{' again' if message.attempts > 1 else ''}"] += 1
         self.crews.counters["group messages with a doubt"] += message.doubtful
         self._maybe_killed(IN_HANDLER)
-        if is_poison(plan, body):
-            self.crews.counters["group handlers killed by a message"] += 1
-            self._killed(IN_HANDLER)
+        if is_poison(plan, body) and crew.killed_last < KILLED_LAST_MAX:
+            self._killed_by(message, crew)
         if random.random() < 0.4:
-            await self._sleep(random.choice((0.005, 0.05, 0.05, 1.0)) * random.random())
+            pause = random.choice((0.005, 0.05, 0.05, 1.0)) * random.random()
+            await self._sleep(min(pause, FINISHING_SECONDS_MAX) if self.finishing else pause)
         if not self.finishing and random.random() < plan.fails:
             how = random.choice(("later", "reject", "error", "error"))
             if how == "later":
@@ -332,6 +345,18 @@ class Worker(ClientNode):
                 number,
             ),
         )
+
+    def _killed_by(self, message: Message, crew: Crew) -> None:
+        """A message kills the process; each attempt is told, so that it becomes a dead letter (GR17, GR23)."""
+        body = message.body.decode()
+        crew.poisoned.add(message.id)
+        crew.killed_last += self.finishing
+        crew.kills[body] += 1
+        self.crews.counters["group handlers killed by a message"] += 1
+        most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
+        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed):
+            self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
+        self._killed(IN_HANDLER)
 
     # Errors
 
@@ -365,6 +390,7 @@ class Worker(ClientNode):
         self.collect(lost=True)
         for membership in self.memberships:
             membership.crew.lost_stores.add((self.name, self.store_id))
+            membership.crew.untold += 1
             membership.joined = False
         self.directory += 1
         self.host.disk.restore({})
