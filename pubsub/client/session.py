@@ -114,6 +114,7 @@ class Session(Steps):
         try:
             sink = self._parts.open_sink(settings.record if record is None else record)
             self.store: ClientStore = open_store(name, settings, boot, vfs, self._parts.stores)
+            self.store.on_lost = self.was_interrupted
             with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
@@ -197,12 +198,6 @@ class Session(Steps):
         self._messenger.recover()
         if self.unusable:
             self._messenger.announce()
-
-    def leave(self, error: BaseException | None = None) -> None:
-        """End a step. If the store has lost the state that memory has, the client opens itself again."""
-        if self.store.lost:
-            self.unusable = True
-        super().leave(error)
 
     # The turn
 
@@ -314,8 +309,6 @@ class Session(Steps):
 
     def send(self) -> None:
         """Send all messages that may be sent, and note the time of the next turn. The lock is held."""
-        if self.store.lost:
-            return
         core, now = self.core, self.now
         if core.refusing.retry_due:  # First, since the messages below need a connection.
             core.refusing.retry_due = False

@@ -1,4 +1,7 @@
-"""Run a handler once, and end its transaction: it commits, or nothing of it happened."""
+"""Run a handler once, and end its transaction: it commits, or nothing of it happened.
+
+The rule for conflicts and lost connections is docs/explanation/databases.md, DB8.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ The common subset of SQL:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, auto
 from pathlib import Path
@@ -85,13 +85,13 @@ class ClientStore(Database, Protocol):
     Attributes:
         failed: True if the store refused the last commit; later work needs a successful `sync` first.
         rolled_back: True if the last failed `end` has certainly committed nothing.
-        lost: True if memory may differ from the state: a commit is in doubt, or the state went back. The session sends
-            nothing more then, and its next call loads the state again.
+        on_lost: called when memory may differ from the state: a commit is in doubt, or the state went back. The session
+            sends nothing more then, and its next call loads the state again.
     """
 
     failed: bool
     rolled_back: bool
-    lost: bool
+    on_lost: Callable[[], None]
 
     @property
     def power_safe(self) -> bool:

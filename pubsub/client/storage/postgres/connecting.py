@@ -5,6 +5,8 @@
 * A replica takes no writes.
 
 Every commit is synchronous: the session sets it over what the role has, and `pubsub.step` over what a handler has set.
+
+The rules are docs/explanation/databases.md, DB6 and DB9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Turn errors of PostgreSQL about a client's state into errors of the client: one clear line, without a password."""
+"""Turn errors of PostgreSQL about a client's state into errors of the client: one clear line, without a password.
+
+The rule for a transaction that a statement ended is docs/explanation/databases.md, DB7.
+"""
 
 from __future__ import annotations
 

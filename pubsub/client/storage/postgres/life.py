@@ -6,6 +6,8 @@ random, because a replica that was promoted behind its primary gives the same co
 
 A new life counts a power cut if the cluster, its timeline or the database is another one than before, or if this
 process knows of a later commit than the database has.
+
+The rules are docs/explanation/databases.md, DB2 and DB5.
 """
 
 from __future__ import annotations

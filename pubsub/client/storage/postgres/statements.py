@@ -8,6 +8,8 @@ becomes `%s`, and each statement is confined to the rows of one client:
 * A table that is read becomes a subquery with a condition, which PostgreSQL's planner dissolves.
 
 The client's ID stands in the text as a literal. Its form allows no quote, so the parameters keep their places.
+
+The rule is docs/explanation/databases.md, DB1.
 """
 
 from __future__ import annotations

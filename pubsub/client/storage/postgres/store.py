@@ -10,6 +10,8 @@ commit is missing, and counts the commit. Every commit is durable when it return
 
 In the last two cases memory may differ from the database. The store is `lost` then: the session sends nothing more, and
 its next call loads the state again.
+
+The rules are docs/explanation/databases.md, DB3 and DB4.
 """
 
 from __future__ import annotations
