@@ -10,6 +10,7 @@ from zlib import crc32
 from pubsub.client.core.changes import GroupForgotten, GroupJoined, GroupOpened
 from pubsub.client.core.core import ASKED_MAX, SYNC_SECONDS, CoreSettings
 from pubsub.client.core.effects import Due, Outgoing
+from pubsub.client.core.group_looks import LookedUp, Silent, settling, silent_member
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_places import Places
 from pubsub.client.core.group_request import Ask, Wish, error_of
@@ -45,6 +46,7 @@ class GroupCore(PatternCore):
     Attributes:
         members: the memberships by topic and name of the group.
         former: memberships under an earlier store ID, which only have to give back their records.
+        silent: members to be looked up in the client's database.
     """
 
     def __init__(
@@ -59,6 +61,9 @@ class GroupCore(PatternCore):
         self.cuts = cuts
         self.members: dict[tuple[str, str], GroupMember] = {}
         self.former: list[GroupMember] = []
+        self.silent: list[Silent] = []
+        self._settling: list[tuple[GroupMember, Work]] = []
+        self._settled: list[int] = []
         self._last_member = 0
         self._group_flights: dict[int, _Flight] = {}
 
@@ -71,6 +76,7 @@ class GroupCore(PatternCore):
         found = []
         for member, topic, name, store, number, log, values, wish, cuts, left in rows:
             made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
+            made.database = self.settings.database
             made.load(number, log, decode_values(values.encode("ascii")), Wish.of(wish), cuts, left=left)
             self._last_member = max(self._last_member, member)
             if store == self.publisher:
@@ -96,6 +102,7 @@ class GroupCore(PatternCore):
             retries = self._retries()
             found = GroupMember(self._last_member, self.settings.client, topic, name, self.publisher, retries)
             found.cuts = found.cuts_now = self.cuts
+            found.database = self.settings.database
             self.members[topic, name] = found
         return found
 
@@ -166,6 +173,12 @@ class GroupCore(PatternCore):
             if self._group_flights.pop(token, None) is not None:
                 self.flights.forgotten.append(token)
         tokens.clear()
+
+    def settle_member(self, silent: Silent, found: LookedUp) -> None:
+        """Tell the service what a silent member has done. Its answer tells nothing: the service asks again."""
+        work = settling(silent, found)
+        if work is not None:
+            self._settling.append((silent.member, work))
 
     # Answers to requests about a group
 
@@ -252,6 +265,9 @@ class GroupCore(PatternCore):
         member.log = status.log or member.log
         member.retries.restart(proxy)
         self.proxy = proxy
+        if status.silent and self.settings.database:
+            found = silent_member(member, work.subscription, status.silent)
+            self.silent += [] if found is None else [found]
         member.answered(work, lines, records, status.reason, now)
         if work.leave and not member.left:
             change = GroupOpened(member.member, True, member.cuts)
@@ -327,6 +343,10 @@ class GroupCore(PatternCore):
                 if before is not None and before is not member.sent:
                     self._forget(before.tokens)
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
+        for member, work in self._settling:
+            self._forget(self._settled)
+            out.append(self._group_out(member, work, self._settled, member.retries.proxy, work.number))
+        self._settling = []
         return out
 
     def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:

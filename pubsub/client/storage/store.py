@@ -83,6 +83,7 @@ class Store(FileReading):
     """
 
     lost = False
+    database = ""
 
     def __init__(
         self,
@@ -438,6 +439,9 @@ class Store(FileReading):
             known = and_then(self.known_milliseconds(), milliseconds)
             self._put_state("milliseconds", milliseconds)
             self.db.execute("insert or replace into pubsub_state values ('known', ?)", (",".join(map(str, known)),))
+
+    def settle_other(self, client: str, store: str, topic: str, group: str, number: int) -> None:
+        """Return None: a file has the state of one client."""
 
     def forked(self, error: AfterFork) -> None:
         """Abandon the connection in a child process; later uses raise `error`."""

@@ -3,7 +3,7 @@
     a member is silent · a WORK of another one with the same database is answered with `silent` · that member looks it
     up · its WORK `settles` the silent member: done, attempts, and the rest goes back
 
-Nothing here is remembered on disk. A look that is lost is asked for again after a time, of any member with the database.
+Nothing here is remembered on disk. A look that is lost is asked for again after a time, of any such member.
 """
 
 from __future__ import annotations

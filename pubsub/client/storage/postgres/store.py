@@ -27,10 +27,11 @@ from psycopg.types.numeric import Int8BinaryDumper
 
 from pubsub.base import forks
 from pubsub.client.core import changes as c
+from pubsub.client.core.group_looks import LookedUp
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.interface import Bindings, ClientStore, ErrorKind, Value
-from pubsub.client.storage.postgres import errors, installing, life
+from pubsub.client.storage.postgres import errors, installing, life, settling
 from pubsub.client.storage.postgres.bodies import Bodies
 from pubsub.client.storage.postgres.connecting import StoreConnection, connect, shown
 from pubsub.client.storage.postgres.statements import translate
@@ -41,6 +42,7 @@ from pubsub.errors import (
     CommitInDoubt,
     DatabaseOlder,
     HandlerMisused,
+    LifeEnded,
     StorageError,
     StoreDamaged,
     StoreInUse,
@@ -409,6 +411,8 @@ class PostgresStore(Reading):
         mine = self._life
         if found is None:
             self._lose(StoreDamaged(self.path, "the client is gone from pubsub.state; restore it"))
+        elif found.ended_here(mine):
+            self._lose(LifeEnded(self.path))
         elif found.token != mine.token and found.number >= mine.number:
             self._lose(StoreInUse(self.path, "it opened the client after this connection was lost"))
         elif found.token != mine.token or found.commits < mine.commits:
@@ -436,15 +440,28 @@ class PostgresStore(Reading):
                     self._connection.execute("rollback")
                 found = life.read(self._connection, self._client)
             mine = self._life
+            ended = found is not None and found.ended_here(mine)
             if found is not None and found.token == mine.token and found.commits >= mine.commits:
                 mine.commits = found.commits
-            elif found is not None and found.token != mine.token and found.number >= mine.number:
+            elif found is not None and not ended and found.token != mine.token and found.number >= mine.number:
                 self._lose(StoreInUse(self.path, "it opened the client after this connection was lost"))
             else:
-                self._life = life.begin(self._connection, self._client, self._url.full, cut=True)
+                self._life = life.begin(self._connection, self._client, self._url.full, cut=not ended)
         self._trouble, self._unsure = None, False
         self._bodies.clear()
         life.remembered[self._url.full, self._client] = self._life.commits
+
+    # Other clients
+
+    @property
+    def database(self) -> str:
+        """Return the ID of the database, the same for each client in it."""
+        return self._connection.place.identity
+
+    def settle_other(self, client: str, store: str, topic: str, group: str, number: int) -> LookedUp | None:
+        """End the life of a silent member, and return what it has done. Raises as `ClientStore.settle_other`."""
+        key = client, store, topic, group, number
+        return settling.settle_other(self._url, self._client, self.database, *key)
 
     # The end
 
