@@ -31,22 +31,9 @@ THIS_PROCESS = "this process"
 """Value of `StoreInUse.owner` if the current process itself has the directory open."""
 
 
-_PASSWORDS = (
-    (re.compile(r"(://[^/:@\s]*):.*@"), r"\1@"),
-    (re.compile(r"\b(password|passfile)\s*=\s*('[^']*'|[^&\s'\"]*)", re.IGNORECASE), r"\1=…"),
-)
-
-
 def without_secrets(text: str) -> str:
     """Return the text with each secret key replaced, in case a user gave a key where something else belongs."""
     return _WHOLE_SECRET_KEY.sub("(a secret key)", text)
-
-
-def without_password(text: str) -> str:
-    """Return the text without the passwords of URLs and of connection strings in it."""
-    for pattern, replacement in _PASSWORDS:
-        text = pattern.sub(replacement, text)
-    return text
 
 
 class PubsubError(Exception):
@@ -255,58 +242,6 @@ class StoreInUse(StorageError):
         return f"{super().__str__()}{self.remedy if self.owner != THIS_PROCESS else ''}"
 
 
-class CommitInDoubt(StorageError):
-    """The connection to a client's database was lost in a commit, and the database did not say in time if it happened.
-
-    Nothing that follows from the commit was sent. The next call of the client reads its state from the database again.
-    """
-
-    def __init__(self, path: str, seconds: float, cause: str) -> None:
-        self.seconds, self.cause = seconds, cause
-        super().__init__(
-            path,
-            f"the connection was lost in a commit, and within {seconds:g} s the database did not say if the commit "
-            f"happened ({cause}); nothing that follows from it was sent, and the next call reads the state again",
-        )
-        self.args = path, seconds, cause
-
-
-class DatabaseOlder(StorageError):
-    """A client's database has lost commits that it had acknowledged: it was restored, or a replica took over.
-
-    The next call of the client reads its state from the database, and continues from there as after a power cut.
-
-    Attributes:
-        known: number of the client's last commit.
-        found: number of its last commit that the database has.
-    """
-
-    def __init__(self, path: str, known: int, found: int) -> None:
-        self.known, self.found = known, found
-        super().__init__(
-            path,
-            f"the database is older than this process: it has commit {found:,} of the client, and {known:,} was "
-            "acknowledged; the next call continues from the database's state, as after a power cut",
-        )
-        self.args = path, known, found
-
-
-class LifeEnded(StorageError):
-    """A member of a group with the same database has looked this client up there, because the service had not heard it.
-
-    Its messages went to other members, and nothing of the refused commit happened. The next call reads the state from
-    the database, and continues as after a restart.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            path,
-            "the service did not hear this client, so another member of a group ended its life in the database; the "
-            "next call reads the state again and continues as after a restart",
-        )
-        self.args = (path,)
-
-
 class StateCopied(StorageError):
     """A client's state directory was used in two places, or is an older copy of itself; `evidence` shows it."""
 
@@ -339,10 +274,8 @@ class SettingRefused(ConfigurationError):
     """
 
     def __init__(self, role: str, setting: str, value: object, allowed: str, origin: str = "") -> None:
-        if _SECRET_KEY.search(repr(value)):
-            value = "(a secret key)"
-        elif isinstance(value, str):
-            value = without_password(value)
+        if setting == "database" or _SECRET_KEY.search(repr(value)):
+            value = "(a URL)" if setting == "database" else "(a secret key)"
         self.role, self.setting, self.value, self.allowed, self.origin = role, setting, value, allowed, origin
         super().__init__(role, setting, value, allowed, origin)
 

@@ -262,7 +262,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="say which there are and what is wrong by each, and end")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
-    groups = "chosen, blind, third, fourth, reserve, earlier, doors, standby, trains, calls, all"
+    groups = "chosen, blind, third, fourth, reserve, earlier, doors, standby, trains, calls, groups, all"
     parser.add_argument("--group", default="chosen", help=f"those of this group: {groups}")
     parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
     parser.add_argument("--no-tests", action="store_true", help="the simulation only")

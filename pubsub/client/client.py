@@ -31,16 +31,14 @@ from pubsub.client.ttl import all_with_ttl, with_ttl
 class Client(SubscriberCalls, GroupCalls, TopicCalls):
     """A durable client: publisher and subscriber under one name.
 
-    Any thread may make any call. The client keeps its state in a directory, or in the user's own PostgreSQL database.
-    One process at a time may open it.
+    Any thread may make any call. One process at a time may open the state, in a directory or a PostgreSQL database.
 
     Args:
         name: client ID, 1-64 of the characters A-Z a-z 0-9 . _ -
         proxies: addresses of the proxies, tried in this order.
         proxies_file: file with one address a line, each with its public key, as the commands accept it.
         directory: state directory; None: under the user's data directory, by client ID.
-        database: URL of the PostgreSQL database that keeps its state, in the schema `pubsub`; None: a file in the state
-            directory does. It needs the extra `postgres`, and a password better comes from PGPASSWORD or PGPASSFILE.
+        database: URL of your PostgreSQL database, which keeps the state then (docs/how-to/your-own-database.md).
         power_safe: fsync every commit, so that a power cut of this host undoes none of them either.
         timeout: default time-out of a call, in seconds.
         key_file: file with the client's secret key; None: `NAME.key` beside the state, if that file exists. A client

@@ -18,7 +18,7 @@ from __future__ import annotations
 from shlex import quote
 
 from pubsub.base.plurals import counted, verb
-from pubsub.errors import CallerError, DataLoss, PubsubError, Unavailable
+from pubsub.errors import CallerError, DataLoss, PubsubError, StorageError, Unavailable
 
 
 class CallKept(Unavailable):
@@ -292,3 +292,55 @@ class GroupInDoubt(CallerError):
             f" {verb(self.records, 'is', 'are')} in doubt at {silent}; start it again, or"
             " end the group with force"
         )
+
+
+class CommitInDoubt(StorageError):
+    """The connection to a client's database was lost in a commit, and the database did not say in time if it happened.
+
+    Nothing that follows from the commit was sent. The next call of the client reads its state from the database again.
+    """
+
+    def __init__(self, path: str, seconds: float, cause: str) -> None:
+        self.seconds, self.cause = seconds, cause
+        super().__init__(
+            path,
+            f"the connection was lost in a commit, and within {seconds:g} s the database did not say if the commit "
+            f"happened ({cause}); nothing that follows from it was sent, and the next call reads the state again",
+        )
+        self.args = path, seconds, cause
+
+
+class DatabaseOlder(StorageError):
+    """A client's database has lost commits that it had acknowledged: it was restored, or a replica took over.
+
+    The next call of the client reads its state from the database, and continues from there as after a power cut.
+
+    Attributes:
+        known: number of the client's last commit.
+        found: number of its last commit that the database has.
+    """
+
+    def __init__(self, path: str, known: int, found: int) -> None:
+        self.known, self.found = known, found
+        super().__init__(
+            path,
+            f"the database is older than this process: it has commit {found:,} of the client, and {known:,} was "
+            "acknowledged; the next call continues from the database's state, as after a power cut",
+        )
+        self.args = path, known, found
+
+
+class LifeEnded(StorageError):
+    """A member of a group with the same database has looked this client up there, because the service had not heard it.
+
+    Its messages went to other members, and nothing of the refused commit happened. The next call reads the state from
+    the database, and continues as after a restart.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            path,
+            "the service did not hear this client, so another member of a group ended its life in the database; the "
+            "next call reads the state again and continues as after a restart",
+        )
+        self.args = (path,)

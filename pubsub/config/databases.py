@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Self
 from urllib.parse import parse_qsl, quote, urlsplit
 
 SCHEMES: Final = ("postgresql://", "postgres://")
 FORM: Final = "postgresql://USER@HOST:PORT/DATABASE, as libpq reads it"
+
+
+_PASSWORDS: Final = (
+    (re.compile(r"(://[^/:@\s]*):.*@"), r"\1@"),
+    (re.compile(r"\b(password|passfile)\s*=\s*('[^']*'|[^&\s'\"]*)", re.IGNORECASE), r"\1=…"),
+)
+
+
+def without_password(text: str) -> str:
+    """Return the text without the passwords of URLs and of connection strings in it."""
+    for pattern, replacement in _PASSWORDS:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 class DatabaseUrl(str):

@@ -23,7 +23,7 @@ def kill(client: Client) -> None:
     session._messenger.close()
     with session.lock:
         session.closed = True
-        session.store.db.close()
+        session.store.connection.close()
 
 
 def eventually(done: Callable[[], bool], seconds: float = PATIENCE) -> None:

@@ -177,6 +177,7 @@ def test_messages_put_aside_come_one_by_one(client: Client, topic: str) -> None:
         taken += client.process_many(topic, handler, timeout=5)
     assert sorted(body for call in handler.calls for body in call) == BODIES
     assert [b"a"] in handler.calls
+    assert all(number > 0 for call in handler.attempts for number in call)
 
 
 def test_a_task_handles_many(cluster: Embedded, topic: str) -> None:

@@ -133,6 +133,7 @@ BAD = {
     "advertise": ["tcp://*:5", "tcp://0.0.0.0:5", "tcp://h:0"],
     "proxies": ["", "nonsense", "tcp://h:0", "tcp://h:1,tcp://h:1", ",".join(f"tcp://h:{n}" for n in range(1, 66))],
     "directory": ["", "  "],
+    "database": ["mysql://db/shop", "host=db", "shop.db", "postgresql://a b/shop"],
     "record": ["a\0b"],
     "startup_wait_seconds": ["-1", "soon"],
     "announce_seconds": ["0", "inf"],

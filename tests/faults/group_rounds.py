@@ -15,9 +15,9 @@
     links cut                          between the members of a pair, or of one to proxies
 
 A round puts messages, of which some fail or kill their process, and has one to three faults at a time. Then all heals,
-and within five minutes nothing of any group may be left. A cluster lives for some rounds. In the end every member
-closes its client, and an auditor that shares no code with the product judges their databases (`group_audit.py`); both
-members of the server with a standby must have the same.
+and soon nothing of any group may be left. A cluster lives for some rounds. In the end every member closes its client,
+and an auditor that shares no code with the product judges their databases (`group_audit.py`); both members of the
+server with a standby must have the same.
 """
 
 from __future__ import annotations

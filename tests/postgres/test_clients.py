@@ -13,9 +13,10 @@ import pytest
 
 from pubsub import embedded
 from pubsub.client import AsyncClient, Client, Message, Transaction
+from pubsub.client.errors import CommitInDoubt
 from pubsub.config import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, CommitInDoubt, HandlerMisused, PubsubError, StorageError
+from pubsub.errors import CallerError, HandlerMisused, PubsubError, StorageError
 from tests.client.opened import bodies, names
 from tests.postgres.proxy import COMMIT, Cutting
 from tests.postgres.server import Postgres

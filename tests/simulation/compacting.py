@@ -202,7 +202,9 @@ def _judge(known: Compacted, configured: Configured, server: Server, topic: Topi
     since = min((change.answered_at for change in changes if change.answered), default=float("inf"))
     known.since[topic.name] = since if all(change.keep == LATEST for change in changes) else float("inf")
     since = max(since, history.purges.last(topic.name, unread=False))
+    # Both members of a pair may have damaged the same batch.
     bodies = {record.body for record in (*stored.values(), *removed.values())}
+    bodies |= history.damaged.get(topic.name, set())
     if all(change.keep == LATEST for change in changes):
         for put in history.states((ACKED,)):
             if put.topic == topic.name and put.invoked > since and put.body not in bodies:

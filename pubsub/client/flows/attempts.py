@@ -210,7 +210,7 @@ class Attempts:
         session.core.waiting.trying[row.number] = number
         session.commit([WaitingTried(row.number, number)])
         row.attempts = number
-        message.in_attempt(number)
+        attempt.message.in_attempt(number)
         sub.row = row
         return attempt
 

@@ -53,6 +53,20 @@ def row_errors(path: str) -> Iterator[None]:
         raise StoreDamaged(path, f"is damaged ({reason}); restore it, or start with an empty directory") from None
 
 
+def sync_folder(folder: Path | None) -> None:
+    """Fsync the directory, so that the file's name survives a power cut."""
+    if folder is None:
+        return
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise StorageError(str(folder), f"cannot be fsynced: {error.strerror}") from None
+
+
 def _owner(path: str) -> str:
     if os.path.realpath(path) in open_here:
         return THIS_PROCESS

@@ -1,16 +1,18 @@
-"""Read a client's state file by its connection of SQLite."""
+"""Read a client's state file by its connection of SQLite, and run the application's statements on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import apsw
 
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
-from pubsub.client.storage.interface import Value
+from pubsub.client.storage.file_table import TABLE as FILES
+from pubsub.client.storage.interface import Bindings, ErrorKind, Value
 from pubsub.client.storage.reading import Reading
+from pubsub.errors import StorageError
 
 
 class FileReading(Reading):
@@ -45,3 +47,35 @@ class FileReading(Reading):
     def state(self, key: str) -> Any:
         """Return one of the client's own values: store, milliseconds, known, cuts, boot, clean."""
         return self.db.execute("select value from pubsub_state where key = ?", (key,)).get
+
+    # The application's statements
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """The connection to the file."""
+        return self.db
+
+    @property
+    def in_transaction(self) -> bool:
+        """True if a transaction is open."""
+        return self.db.in_transaction
+
+    def execute(self, statement: str, bindings: Bindings = ()) -> apsw.Cursor:
+        """Run one or more statements of the application."""
+        return self.db.execute(statement, bindings)
+
+    def executemany(self, statement: str, rows: Iterable[Bindings]) -> apsw.Cursor:
+        """Run a statement of the application once for each row of bindings."""
+        return self.db.executemany(statement, rows)
+
+    def kind_of(self, error: BaseException) -> ErrorKind | None:
+        """Return the kind of an error of SQLite, or of a StorageError; None for any other exception."""
+        if isinstance(error, StorageError | apsw.FullError | apsw.IOError | apsw.CorruptError):
+            return ErrorKind.DISK
+        if isinstance(error, apsw.ConstraintError):
+            return ErrorKind.CONSTRAINT
+        return ErrorKind.STATEMENT if isinstance(error, apsw.Error) else None
+
+    def prepare_files(self) -> None:
+        """Make the table of the files that the command `get` writes, if it is missing."""
+        self.db.execute(FILES)

@@ -86,13 +86,15 @@ class ClientStore(Database, Protocol):
     Attributes:
         failed: True if the store refused the last commit; later work needs a successful `sync` first.
         rolled_back: True if the last failed `end` has certainly committed nothing.
-        on_lost: called when memory may differ from the state: a commit is in doubt, or the state went back. The session
-            sends nothing more then, and its next call loads the state again.
     """
 
     failed: bool
     rolled_back: bool
+
     on_lost: Callable[[], None]
+    """The session sets it. It is called when memory may differ from the state: a commit is in doubt, or the state went
+    back. The session sends nothing more then, and its next call loads the state again.
+    """
 
     @property
     def database(self) -> str:

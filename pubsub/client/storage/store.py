@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
@@ -24,27 +24,14 @@ from pubsub.base.wal import begins_damaged, log_of
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
-from pubsub.client.storage.disk_errors import open_here, row_errors, storage_errors
+from pubsub.client.storage.disk_errors import open_here, row_errors, storage_errors, sync_folder
 from pubsub.client.storage.file_reading import FileReading
-from pubsub.client.storage.file_table import TABLE as FILES
-from pubsub.client.storage.interface import Bindings, ClientStore, ErrorKind
+from pubsub.client.storage.formats import ITS_OWN, make_later_tables, note
+from pubsub.client.storage.inherited import Inherited
+from pubsub.client.storage.interface import ClientStore
 from pubsub.client.storage.soundness import blank_failed, check_log, check_pages
 from pubsub.client.storage.space import Space
-from pubsub.client.storage.tables import (
-    CALLS,
-    DEAD_LETTER_METADATA,
-    DELETIONS,
-    FORMAT,
-    FORMAT_WAITING,
-    GROUPS,
-    MIGRATIONS,
-    PATTERNS,
-    REPLAYS,
-    STARTS,
-    TABLES,
-    UNTOLD,
-    WAITING,
-)
+from pubsub.client.storage.tables import FORMAT, FORMAT_WAITING, MIGRATIONS, TABLES
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
@@ -55,10 +42,6 @@ LOOK_PAGES: Final = 64
 """Pages of the WAL between two checks of the free space."""
 
 _log: Final = logging.getLogger("pubsub.client")
-
-
-_ITS_OWN: Final = frozenset({c.Renewed, c.PutAside, c.Redriven})
-"""Changes for which this kind of store does more than to run their statements."""
 
 
 class Store(FileReading):
@@ -82,7 +65,6 @@ class Store(FileReading):
             StoreFull.
     """
 
-    lost = False
     database = ""
 
     def __init__(
@@ -95,6 +77,7 @@ class Store(FileReading):
         opened: list[ClientStore] | None = None,
     ) -> None:
         self.path = str(path)
+        self.on_lost: Callable[[], None] = lambda: None  # Memory and file never differ.
         self.failed = self.has_room = self.rolled_back = False
         self.power_safe = power_safe
         self._boot = boot
@@ -171,7 +154,9 @@ class Store(FileReading):
         """Mark the file as open, and make missing tables (format 0)."""
         with self.transaction(fsync=True):
             if not found:
-                self._sync_folder()  # Within the transaction: if it fails, no tables exist and the next start retries.
+                sync_folder(
+                    self.folder
+                )  # Within the transaction: if it fails, no tables exist and the next start retries.
                 for table in TABLES:
                     self.db.execute(table)
                 self.db.execute(f"pragma user_version = {FORMAT}")
@@ -182,25 +167,12 @@ class Store(FileReading):
                     for statement in MIGRATIONS[version]:
                         self.db.execute(statement)
                 self.db.execute(f"pragma user_version = {FORMAT}")
-            _make_later_tables(self.db, found)
+            make_later_tables(self.db, found)
             # Assume a power cut if the last owner neither closed the file nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
             self._put_state("clean", 0)
             self._put_state("boot", self._boot)
-
-    def _sync_folder(self) -> None:
-        """Fsync the directory, so that the file's name survives a power cut."""
-        if self.folder is None:
-            return
-        try:
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise StorageError(str(self.folder), f"cannot be fsynced: {error.strerror}") from None
 
     def _set(self, pragma: str, value: str | int, *, check: bool = True) -> None:
         self.db.pragma(pragma, value)
@@ -215,38 +187,6 @@ class Store(FileReading):
 
     def _put_state(self, key: str, value: str | int) -> None:
         self.db.execute("update pubsub_state set value = ? where key = ?", (value, key))
-
-    # The application's statements
-
-    @property
-    def connection(self) -> apsw.Connection:
-        """The connection to the file."""
-        return self.db
-
-    @property
-    def in_transaction(self) -> bool:
-        """True if a transaction is open."""
-        return self.db.in_transaction
-
-    def execute(self, statement: str, bindings: Bindings = ()) -> apsw.Cursor:
-        """Run one or more statements of the application."""
-        return self.db.execute(statement, bindings)
-
-    def executemany(self, statement: str, rows: Iterable[Bindings]) -> apsw.Cursor:
-        """Run a statement of the application once for each row of bindings."""
-        return self.db.executemany(statement, rows)
-
-    def kind_of(self, error: BaseException) -> ErrorKind | None:
-        """Return the kind of an error of SQLite, or of a StorageError; None for any other exception."""
-        if isinstance(error, StorageError | apsw.FullError | apsw.IOError | apsw.CorruptError):
-            return ErrorKind.DISK
-        if isinstance(error, apsw.ConstraintError):
-            return ErrorKind.CONSTRAINT
-        return ErrorKind.STATEMENT if isinstance(error, apsw.Error) else None
-
-    def prepare_files(self) -> None:
-        """Make the table of the files that the command `get` writes, if it is missing."""
-        self.db.execute(FILES)
 
     # Writing
 
@@ -408,17 +348,8 @@ class Store(FileReading):
                     run_many(statement, parameters)
                 else:
                     run(statement, parameters)
-            if kind in _ITS_OWN:
-                self._do_own_part(change)
-
-    def _do_own_part(self, change: c.Change) -> None:
-        """Do what only this kind of store does for a change, beside the statements."""
-        if isinstance(change, c.Renewed):
-            self._put_state("store", change.store)
-            self._put_state("cuts", 0)
-        elif self.db.pragma("user_version") != FORMAT_WAITING:
-            # Keep out releases that would not handle the waiting messages.
-            self.db.pragma("user_version", FORMAT_WAITING)
+            if kind in ITS_OWN:
+                note(self.db, change)
 
     def sync(self) -> None:
         """Fsync all commits so far, by a small commit under FULL.
@@ -446,7 +377,7 @@ class Store(FileReading):
     def forked(self, error: AfterFork) -> None:
         """Abandon the connection in a child process; later uses raise `error`."""
         forks.keep(self.db)
-        self.db = _Inherited(error)  # type: ignore[assignment]
+        self.db = Inherited(error)  # type: ignore[assignment]
         open_here.discard(self._place)
 
     def close(self, *, clean: bool = True) -> None:
@@ -466,15 +397,6 @@ class Store(FileReading):
             if self._space is not None and self._ours:
                 self._space.release()  # SQLite moves the WAL at the close, and may need the space.
             self._release()
-
-
-def _make_later_tables(db: apsw.Connection, found: int) -> None:
-    """Make the tables that came after format 2; without waiting messages, the file is of that format again."""
-    tables = (STARTS, REPLAYS, UNTOLD, DELETIONS, DEAD_LETTER_METADATA, *PATTERNS, *CALLS, *WAITING, *GROUPS)
-    for table in tables:
-        db.execute(table)
-    if found == FORMAT_WAITING and not db.execute("select count(*) from pubsub_later").get:
-        db.execute(f"pragma user_version = {FORMAT}")
 
 
 class _Commit:
@@ -497,13 +419,3 @@ class _Commit:
             self._store.end()
         else:
             self._store.undo(error)
-
-
-class _Inherited:
-    """Replacement for a parent's connection: every use raises the error."""
-
-    def __init__(self, error: AfterFork) -> None:
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        raise self._error

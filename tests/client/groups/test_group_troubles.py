@@ -23,7 +23,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.protocol import Outcome, Status, Subscribe, Unsubscribe
-from pubsub.protocol.group_bodies import LOST, Holding, Range, encode_values, join_holdings
+from pubsub.protocol.group_bodies import HELD, LOST, Holding, Range, encode_values, join_holdings
 from pubsub.protocol.groups import Work
 from tests.client.groups.reference import LOG
 from tests.client.groups.service import Service
@@ -241,3 +241,24 @@ def test_a_group_is_no_subscription(service: Service) -> None:
         assert client.subscriptions() == {}
         with pytest.raises(NotSubscribed):
             client.get("t", 0.1)
+
+
+def test_an_answer_for_a_group_of_another_mode_is_no_answer(service: Service) -> None:
+    """Its ranges have parts, so the records of a shared group would be in none, and count as done."""
+    body = join_holdings([Holding(HELD, Range(LOG, 1, 3, 1))])
+    wrong: list[int] = []
+
+    def refuse(message: Any) -> Status | None:
+        if not isinstance(message, Work) or len(wrong) > 1:
+            return None
+        wrong.append(message.number)
+        return Status("s1", Outcome.SUCCESS, number=message.number, log=LOG, body=body)
+
+    service.refuse = refuse
+    service.put(b"", b"")
+    with service.client("w1") as client:
+        client.subscribe("t", group="g")
+        found = [client.get("t", PATIENCE, group="g") for _ in range(2)]
+    assert [message.position for message in found if message is not None] == [(LOG, 1), (LOG, 2)]
+    assert len(wrong) == 2
+    assert not any(one.part for work in service.works() for one in work.say.done)

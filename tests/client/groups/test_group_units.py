@@ -18,8 +18,8 @@ from pubsub.client.core.group_places import Places, left_of
 from pubsub.client.core.group_queue import Entry, GroupQueue
 from pubsub.client.core.group_request import Wish, attempt_error, dead_reason
 from pubsub.client.core.message import RunSlice
-from pubsub.protocol import Run
-from pubsub.protocol.group_bodies import Range, Say, Tried, join_say, split_say
+from pubsub.protocol import Run, group_bodies
+from pubsub.protocol.group_bodies import Holding, Range, Say, Tried, join_say, split_say
 
 LOG = "00000000000000aa"
 
@@ -212,3 +212,18 @@ def test_an_error_of_an_attempt_has_the_form_of_the_protocol(text: str) -> None:
 def test_a_wish_round_trips_through_the_state_file() -> None:
     for wish in (Wish(), Wish("keyed", 4, (LOG, 3), "redeliver", 1000, 9), Wish(start=0), Wish(start="earliest")):
         assert Wish.of(wish.text()) == wish
+
+
+def test_a_commit_without_an_fsync_stays_kept_when_another_claim_is_released() -> None:
+    """The rules are docs/explanation/groups.md, GR6 and GR9."""
+    holdings = Holdings(0)
+    first = entry(1, 2)
+    holdings.queue.add(first)
+    holdings.kept.add((LOG, None), 1, 3)
+    said = holdings.say(Places(), 9)
+    hand = holdings.take(first, 1, 0.0)
+    holdings.finish(hand)
+    holdings.answered(said, (Holding(group_bodies.HELD, Range(LOG, 1, 2)),), None)
+    assert holdings.say(Places(), 9) == Say(keep=(Range(LOG, 1, 2),))
+    holdings.synced()
+    assert holdings.say(Places(), 9) == Say(done=(Range(LOG, 1, 2),))

@@ -153,3 +153,53 @@ def test_a_loss_is_not_claimed_for_a_message_that_has_waited(stage: Stage, mode:
     assert Given(stage.answered(waits)).lines == ()
     assert facts(stage)["claimed"] == 0
     assert losses(one.work(9).lines) == {1: "purged"}
+
+
+@MODES
+@pytest.mark.parametrize("drop", ["1h", "1KiB"])
+def test_what_drop_lets_go_is_told_as_dropped_if_no_process_has_it(stage: Stage, mode: str, drop: str) -> None:
+    """The claimed record may have a copy by then, since it was in doubt for an hour."""
+    one = one_part(stage, 2, mode)
+    configure(stage, drop=drop)
+    one.work(1)
+    fill(stage, 3, 3)
+    stage.sleep(10)
+    kept = one.work(0, keep=ranges(one, 1, 2))
+    stage.sleep(4000)
+    for number in range(4, 8):
+        stage.ask(put(TOPIC, number, [bytes(600)]))
+    stage.sleep(200)
+    assert stage.core.state.counters["batches_dropped"] >= 3
+    assert one.work(0, keep=kept.held).held == kept.held
+    given = reopened(one).work(99)
+    lost = losses(given.lines)
+    assert set(lost.values()) == {"dropped"}
+    assert {2, 3} <= lost.keys()
+    shown = {at for line in given.held for at in range(line.low, line.high)}
+    assert lost.keys() | shown == set(range(1, 8))
+    assert len(given.bodies) == 7 - len(lost)
+
+
+@MODES
+@pytest.mark.parametrize("keep", ["1m", "1 records", "1KiB"])
+def test_what_keep_lets_go_stays_until_it_is_done(small: Stage, mode: str, keep: str) -> None:
+    """Offered and claimed records, and those that wait for their next attempt."""
+    configure(small, keep=keep)
+    one = one_part(small, 4, mode)
+    one.work(2)
+    one.work(2, claim=False, keep=ranges(one, 1, 3))
+    for number in range(5, 9):
+        small.ask(put(TOPIC, number, [bytes(600)]))
+    small.sleep(300)
+    topic = small.core.state.topics[TOPIC]
+    assert topic.open.low == 1
+    last, bodies = reopened(one), list[bytes]()
+    for _ in range(3):  # The first offered record has a loss, so it is offered alone.
+        given = last.work(99)
+        bodies += given.bodies
+        last.work(0, done=(*given.held, *given.offered))
+        assert losses(given.lines) == {}
+    assert len(bodies) == 8
+    assert bodies[-1] == bytes(600) if mode == "keyed" else b"3"
+    small.sleep(300)
+    assert topic.open.low >= 7

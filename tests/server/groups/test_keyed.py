@@ -248,3 +248,14 @@ def test_a_batch_that_is_repaired_after_its_part_went_on_is_told_as_lost(
     rest = one.work(99, keep=first.held)
     assert rest.lost == (Range(log, number, number + 1, lost),)
     assert {*map(int, first.bodies), *map(int, rest.bodies)} == set(range(1, 13)) - {number}
+
+
+def test_an_offer_ends_when_another_member_claims_in_its_part(stage: Stage) -> None:
+    """The rule is docs/explanation/groups.md, GR18."""
+    one = filled(stage, 4, "keyed", parts=1)
+    log = log_of(stage)
+    assert one.work(2, claim=False).offered == (Range(log, 1, 3, 0),)
+    two = another(one, "w2")
+    assert Given(two.status(Say(claim=(Range(log, 1, 2, 0),)))).held == (Range(log, 1, 2, 0),)
+    assert one.work(0, claim=False, offered=[Range(log, 1, 3, 0)]).lines == ()
+    assert two.work(9, keep=[Range(log, 1, 2, 0)]).bodies == [b"2", b"3", b"4"]

@@ -181,3 +181,26 @@ def test_lines_of_a_work(stage: Stage) -> None:
 def test_parts_of_a_keyed_group(stage: Stage) -> None:
     one = filled(stage, 3, "keyed", parts=PARTS_MAX)
     assert sorted(one.work(CLAIMED_RECORDS_MAX).bodies) == [b"1", b"2", b"3"]
+
+
+def test_the_member_that_is_forgotten_has_left_or_was_heard_least_lately(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late message of it could still come. The rule is docs/explanation/groups.md, GR33."""
+    monkeypatch.setattr(groups, "MEMBERS_MAX", 3)
+    one = filled(stage, 3)
+    one.work(1)
+    members = [another(one, f"w{number}") for number in range(2, 6)]
+
+    def names() -> list[str]:
+        return [member["client"] for member in facts(stage, "members")["members"]]
+
+    for member in members[:3]:
+        stage.sleep(1)
+        member.work()
+    assert names() == ["w1", "w3", "w4"]
+    stage.sleep(1)
+    members[1].work()
+    members[2].work(leave=1)
+    members[3].work()
+    assert names() == ["w1", "w3", "w5"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pubsub.protocol import Outcome, Unsubscribe
-from pubsub.protocol.group_bodies import Dead, Range, Tried
-from tests.server.groups.workers import Worker, act, another, facts, fill, filled, log_of
+from pubsub.protocol.deletion_table import Deletion
+from pubsub.protocol.deletions import Deleted
+from pubsub.protocol.group_bodies import Dead, Range, Say, Tried
+from tests.server.groups.workers import GROUP, TOPIC, Worker, act, another, facts, fill, filled, log_of
 from tests.server.moving import Pair
 from tests.server.stage import Stage, put
 
@@ -168,3 +170,51 @@ def test_a_group_is_not_ended_by_a_holder_that_does_not_have_it(pair: Pair) -> N
     assert one.work(9).bodies == [b"1", b"2"]
     pair["s2"].sole_owner = True
     assert pair["s2"].ask(Unsubscribe("w1", "t", one.number + 11, 1, name="none", group=1)).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("mode", ["shared", "keyed"])
+def test_a_topic_that_moves_away_and_back_keeps_claims_and_forgets_offers(pair: Pair, mode: str) -> None:
+    """The rules are docs/explanation/groups.md, GR4, GR13 and GR32."""
+    part = 0 if mode == "keyed" else None
+    one = filled(pair["s1"], 6, mode, parts=int(mode == "keyed"))
+    log = log_of(pair["s1"])
+    late = one.message()
+    one.work(2)
+    assert one.work(2, claim=False, keep=[Range(log, 1, 3, part)]).offered == (Range(log, 3, 5, part),)
+    for giver, receiver in (("s1", "s2"), ("s2", "s1")):
+        waits = one.send(Say(keep=(Range(log, 1, 3, part),)), records_max=9, wait_ms=30_000)
+        pair.merge(giver, receiver)
+        pair.turns()
+        assert pair[giver].answered(waits).outcome in {Outcome.MOVED, Outcome.SUCCESS}
+        assert TOPIC not in pair[giver].core.state.topics
+        one = moved(one, pair[receiver])
+        pair[receiver].restart()  # All that has travelled is in the store.
+        assert pair[receiver].ask(late).reason == "a_later_message_came"
+        two = another(one, "w2")
+        assert two.work(9).bodies == ([] if mode == "keyed" else [b"3", b"4", b"5", b"6"])
+        assert one.work(0, keep=[Range(log, 1, 3, part)]).held == (Range(log, 1, 3, part),)
+        two.work(0)
+        assert facts(pair[receiver])["claimed"] == 2
+    one.work(0, done=[Range(log, 1, 3, part)])
+    assert two.work(9).bodies == [b"3", b"4", b"5", b"6"]
+
+
+def test_a_topic_that_is_deleted_ends_its_groups_and_their_waiting_messages(stage: Stage) -> None:
+    one = filled(stage, 2)
+    one.work(1)
+    two = another(one, "w2")
+    two.work(1)
+    keep = Say(keep=two.work(0, keep=[Range(log_of(stage), 2, 3)]).held)
+    waits = two.send(keep, records_max=5, wait_ms=30_000)
+    stage.loop()
+    stage.say(Deleted("p", "", (Deletion(TOPIC, 7),)), origin=b"", callback=0)
+    stage.loop()
+    stage.sleep(2)
+    assert stage.answered(waits).outcome is Outcome.UNAVAILABLE
+    assert two.status(keep).outcome in {Outcome.UNKNOWN, Outcome.MOVED}
+    assert stage.core.group_memory.find(TOPIC, GROUP) is None
+    stage.restart()
+    assert TOPIC not in stage.core.state.topics
+    assert not list(stage.store.db.execute("select * from sqlite_schema where name = 'member'")) or not list(
+        stage.store.db.execute("select * from member")
+    )

@@ -339,3 +339,25 @@ def test_a_message_that_waited_is_answered_with_offers(stage: Stage) -> None:
     stage.loop()
     given = Given(stage.answered(waits))
     assert (given.held, given.offered) == ((), (Range(log_of(stage), 1, 2),))
+
+
+def test_all_claims_count_as_begun_after_a_power_cut(stage: Stage) -> None:
+    """The rule is docs/explanation/groups.md, GR23."""
+    one = filled(stage, 3)
+    one.work(2)
+    again = Worker(stage, "w1", opening=one.number + 10)
+    again.subscription = one.subscription
+    given = again.work(9, cut=1)
+    assert given.bodies == [b"1", b"2", b"3"]
+    assert [given.line(offset).attempts for offset in (1, 2, 3)] == [1, 1, 0]
+
+
+def test_the_last_message_of_a_process_claims_nothing(stage: Stage) -> None:
+    """The rule is docs/explanation/groups.md, GR28."""
+    one = filled(stage, 3)
+    log = log_of(stage)
+    one.work(2, claim=False)
+    last = Given(one.status(one.message().say._replace(claim=(Range(log, 1, 2),)), leave=1))
+    assert last.lines == ()
+    assert facts(stage)["claimed"] == 0
+    assert another(one, "w2").work(9).bodies == [b"1", b"2", b"3"]

@@ -10,7 +10,8 @@ from typing import Final
 import psycopg
 
 from pubsub.client.storage.interface import ErrorKind
-from pubsub.errors import HandlerMisused, PubsubError, StorageError, StoreDamaged, StoreFull, without_password
+from pubsub.config.databases import without_password
+from pubsub.errors import HandlerMisused, PubsubError, StorageError, StoreDamaged, StoreFull
 
 ENDED: Final = "PB001"
 """SQLSTATE of `pubsub.step`: a statement of the application ended the transaction."""

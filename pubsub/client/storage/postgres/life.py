@@ -47,7 +47,7 @@ class Life:
     number: int
     commits: int
 
-    def ended_here(self, mine: Life) -> bool:
+    def ended_by_a_member(self, mine: Life) -> bool:
         """Return True if another member of a group has ended `mine`, and no process has begun another life since."""
         return self.token.startswith(ENDED) and self.number == mine.number
 
