@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol import Outcome, Status
-from pubsub.protocol.group_bodies import Range, Say, Tried
+from pubsub.protocol.group_bodies import NOTHING, Range, Say, Tried
 from pubsub.server.groups.settling import LOOK_SECONDS
 from tests.server.groups.workers import Given, Worker, act, another, facts, filled, log_of
 from tests.server.stage import Stage
@@ -29,7 +29,7 @@ def pair(stage: Stage, mode: str = "shared", database: str = SHARED, **values: A
     return one, two
 
 
-def settle(looker: Worker, silent: Worker, number: int, say: Say = Say(), **fields: Any) -> Status:
+def settle(looker: Worker, silent: Worker, number: int, say: Say = NOTHING, **fields: Any) -> Status:
     fields.setdefault("database", SHARED)
     return looker.status(say, number=number, settles=name(silent), **fields)
 
