@@ -1,8 +1,8 @@
 """Members with their state in a database: one looks another up, so that nothing waits for a member that stays away.
 
-Two members share a database, and a third one has another. A member has a life in its database. A commit in another life
-than the last one is refused, and the member loads its state again. All commits are durable, and no disk is lost. In half
-of the runs the first member never comes back.
+Two members share a database, and a third one has another. A member has a life in its database. A commit in another
+life than the last one is refused, and the member loads its state again. All commits are durable, and no disk is lost.
+In half of the runs the first member never comes back.
 
 The rules are those of docs/explanation/group-databases.md, GD1, GD2, GD3, GD4, GD5 and GD6.
 """

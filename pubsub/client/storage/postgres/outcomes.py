@@ -8,8 +8,9 @@ commit is missing, and counts the commit. Every commit is durable when it return
 * It is in doubt: the database did not say so in time.
 * The database is older than this process: a restored copy, or a replica that took over.
 
-A member of a group with the same database may have ended the life (`settling`). In this and the last two cases memory may differ from the database. The store says so to the session (`on_lost`), which sends
-nothing more. Its next call loads the state again.
+A member of a group with the same database may have ended the life (`settling`). In this case and in the last two,
+memory may differ from the database. The store says so to the session (`on_lost`), which sends nothing more. Its next
+call loads the state again.
 
 The rules are docs/explanation/databases.md, DB3 and DB4.
 """
