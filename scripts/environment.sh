@@ -52,7 +52,11 @@ _install() {
         return
     fi
     _pip install --quiet --constraint constraints.txt setuptools
-    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs,http,plot,postgres,spark]'
+    # Of the many modules few are imported: Python compiles those when they are, unless it may not keep what it compiles.
+    local compile=()
+    [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || compile=(--no-compile)
+    _pip install --quiet ${compile[@]+"${compile[@]}"} --constraint constraints.txt --no-build-isolation \
+        --editable '.[dev,docs,http,plot,postgres,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"
         _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[java]'

@@ -23,7 +23,7 @@ _PATIENT = [HealthCheck.too_slow]
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=_PATIENT)
 """The same examples in every run, however slow the machine: what fails for one fails for all."""
 
-settings.register_profile("some", deadline=None, derandomize=True, suppress_health_check=_PATIENT, max_examples=40)
+settings.register_profile("some", deadline=None, derandomize=True, suppress_health_check=_PATIENT, max_examples=25)
 """The first of them: for each change. Under each Python, `scripts/matrix` draws all of them by night."""
 
 settings.register_profile("searching", deadline=None, suppress_health_check=_PATIENT, max_examples=1000)

@@ -51,8 +51,7 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
             file, a Parquet directory if its name ends in `.parquet`, or a `RecordSink`, which the client does not
             close. A failed record write delays no message: see `record_problem`.
         context: ZeroMQ context to share, which `inproc://` addresses need.
-        clock: source of the time.
-        random: source of the first numbers; None: the operating system's randomness.
+        clock, random: sources of the time and of the first numbers; None: the operating system's.
         boot: ID of the present start of the operating system; None: the system's own.
         keys: the client's and the proxies' keys in memory, in place of files.
 
@@ -341,11 +340,10 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
     ) -> int:
         """Pass messages to a handler, many at once: their effects, its puts and the position are one commit.
 
-        `handler(messages, transaction)` gets the messages that are here, at most `max` and of one topic, in order. One
-        commit for many messages is faster than one for each. If the handler raises, the transaction rolls back, and
-        the same messages come one by one, in a list of one message each. So only the message at fault waits and is
-        tried again, as with `process`. The same happens after the process ended within the handler. An exception for
-        one message leaves this call. `Later` and `Reject` concern a message that came alone.
+        `handler(messages, transaction)` gets the messages that are here, at most `max` and of one topic, in order. If
+        it raises, the transaction rolls back, and the same messages come one by one, in a list of one message each. So
+        only the message at fault waits and is tried again, as with `process`. The same happens after the process ended
+        within the handler. `Later` and `Reject` concern a message that came alone.
 
         Args:
             topic: as for `process`. A pattern or several topics: each transaction is of one topic.

@@ -60,6 +60,7 @@ def test_repetitions_and_sizes_are_interleaved_and_have_floors(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_each_figure_with_keys_is_beside_the_one_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_each_figure_with_keys_is_beside_the_one_without(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_each_figure_with_a_standby_is_beside_the_one_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_missing_library_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gateway_is_measured_beside_a_server_that_does_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

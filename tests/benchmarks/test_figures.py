@@ -29,7 +29,15 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("command", FIGURES, ids=" ".join)
+EACH_TIME = ("benchmarks/compaction.py", "200", "10"), ("-m", "benchmarks.families", "20")
+"""The others run by night."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(each, marks=() if each in EACH_TIME else pytest.mark.nightly) for each in FIGURES],
+    ids=" ".join,
+)
 def test_a_benchmark_prints_its_figures(command: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
@@ -44,6 +52,7 @@ def test_paired_benchmarks_refuse_what_is_no_checkout(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
+@pytest.mark.nightly
 def test_replay_has_every_figure_of_every_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--json", "--dir", str(tmp_path), "--replay", "--secs", "0.01", "--reps", "2"]) == 0
     facts = json.loads(capsys.readouterr().out)

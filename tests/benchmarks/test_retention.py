@@ -13,6 +13,7 @@ from benchmarks.retention import UNITS
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_figure_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--json", "--dir", str(tmp_path), "--retention", "--secs", "0.01", "--reps", "1"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["retention"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.shells import installed
 from tests.ports import free_port
 
 PAGES = Path(__file__).parents[2] / "docs/how-to"
@@ -36,20 +37,20 @@ def with_gateway(lines: list[str]) -> list[str]:
 def typed(place: Path, lines: list[str], cluster: str) -> str:
     """What these lines print, typed in a directory; the cluster that they start is stopped."""
     (place / "bin").mkdir()
-    (place / "bin/pubsub").write_text(f'#!/bin/sh\nexec {sys.executable} -m pubsub "$@"\n')
-    (place / "bin/pubsub").chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")} | {
         "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
         "XDG_DATA_HOME": str(place / "data"),
     }
-    try:
-        done = subprocess.run(
-            ["bash", "-ec", "\n".join(lines)],
-            cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-            check=False,
-        )  # fmt: skip
-    finally:
-        subprocess.run([place / "bin/pubsub", "down", "--dir", cluster], cwd=place, capture_output=True, check=False)
+    with installed(place / "bin/pubsub"):
+        try:
+            done = subprocess.run(
+                ["bash", "-ec", "\n".join(lines)],
+                cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+                check=False,
+            )  # fmt: skip
+        finally:
+            down = [place / "bin/pubsub", "down", "--dir", cluster]
+            subprocess.run(down, cwd=place, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dis
+import random
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+import pytest
 
 import pubsub.client
 import pubsub.messenger
@@ -23,6 +26,22 @@ LINES = sys.version_info >= (3, 13)
 """Count the beginnings of lines too: Python 3.13 does not report all instructions of a function, least of all at its
 first call.
 """
+
+
+SOME = 8
+"""Interrupted instructions of one function by day; by night all of them are."""
+
+by_day_some = pytest.mark.parametrize(
+    "sample", [pytest.param(SOME, id=""), pytest.param(None, id="all", marks=pytest.mark.nightly)]
+)
+"""For a test that interrupts at `places(count, sample, seed)`."""
+
+
+def places(count: int, sample: int | None, seed: int) -> list[int]:
+    """Return numbers of instructions from 1 to a count, in order: so many of them, or all."""
+    if sample is None:
+        return list(range(1, count + 1))
+    return sorted(random.Random(seed).sample(range(1, count + 1), min(count, sample)))
 
 
 class Strike(BaseException):

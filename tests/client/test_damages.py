@@ -25,7 +25,7 @@ def bench() -> Iterator[tuple[Made, Path]]:
         yield made
 
 
-@pytest.mark.parametrize("first", [0, 228])
+@pytest.mark.parametrize("first", [0, pytest.param(228, marks=pytest.mark.nightly)])
 def test_a_client_opens_a_damaged_state_or_names_the_damage(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}
@@ -156,7 +156,7 @@ def row(counter: int, size: int) -> c.RowAdded:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 45])
+@pytest.mark.parametrize("first", [0, pytest.param(45, marks=pytest.mark.nightly)])
 def test_a_client_opens_a_state_after_a_mishap_or_names_the_damage(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}

@@ -6,8 +6,8 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from striking import Strike, Striker
-from test_interrupts import SAMPLE, places, strike
+from striking import Strike, Striker, places
+from test_interrupts import SAMPLE, strike
 
 from pubsub.client import Client, Request, Transaction
 from pubsub.client.flows import serving

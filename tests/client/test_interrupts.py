@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 from interrupted_steps import END, Reading, Writing
-from striking import Strike, Striker
+from striking import Strike, Striker, by_day_some, places
 
 from pubsub import embedded
 from pubsub.client import AsyncClient, Client, Message, Transaction
@@ -40,12 +39,6 @@ def strike(call: Callable[[], Any], at: int, *, everywhere: bool = False) -> Str
     with suppress(Strike, Interrupted):
         striker.run(call)
     return striker
-
-
-def places(count: int, sample: int | None, seed: int) -> list[int]:
-    if sample is None:
-        return list(range(1, count + 1))
-    return sorted(random.Random(seed).sample(range(1, count + 1), min(count, sample)))
 
 
 def run(cluster: Embedded, kind: str, sample: int | None, *, everywhere: bool = False, seed: int = 1) -> dict[str, Any]:
@@ -173,7 +166,10 @@ HANDLING = {
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("function", HANDLING)
-def test_a_coroutines_handling_interrupted_anywhere_blocks_nobody(cluster: Embedded, function: str) -> None:
+@by_day_some
+def test_a_coroutines_handling_interrupted_anywhere_blocks_nobody(
+    cluster: Embedded, function: str, sample: int | None
+) -> None:
     """The client continues, and each message has its effect once."""
     was_interrupted: list[str] = []
 
@@ -211,7 +207,7 @@ def test_a_coroutines_handling_interrupted_anywhere_blocks_nobody(cluster: Embed
         return striker
 
     async def work() -> None:
-        for at in range(1, (await once(0)).count + 1):
+        for at in places((await once(0)).count, sample, 4):
             await once(at)
 
     asyncio.run(work())
@@ -220,7 +216,10 @@ def test_a_coroutines_handling_interrupted_anywhere_blocks_nobody(cluster: Embed
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("function", HANDLING)
-def test_a_plain_handling_interrupted_anywhere_blocks_nobody(cluster: Embedded, function: str) -> None:
+@by_day_some
+def test_a_plain_handling_interrupted_anywhere_blocks_nobody(
+    cluster: Embedded, function: str, sample: int | None
+) -> None:
     def handle(message: Message, transaction: Transaction) -> None:
         transaction.execute("insert into effects values (?)", (message.body.decode(),))
 
@@ -248,7 +247,7 @@ def test_a_plain_handling_interrupted_anywhere_blocks_nobody(cluster: Embedded, 
             assert not client.dead_letters()
         return striker
 
-    was_interrupted = {once(at).place for at in range(1, once(0).count + 1)}
+    was_interrupted = {once(at).place for at in places(once(0).count, sample, 4)}
     assert len(was_interrupted) > 1
 
 

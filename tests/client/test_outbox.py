@@ -280,7 +280,7 @@ class Holder:
         return status(Outcome.SUCCESS, self.last)
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples // 2)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.floats(0, 0.6))
 def test_every_batch_is_taken_once_in_order_on_any_network(seed: int, window: int, loss: float) -> None:
     chance = random.Random(seed)

@@ -81,6 +81,10 @@ class Child:
         assert chunk, "the fork server has ended"
         self._text += chunk
 
+    def fileno(self) -> int:
+        """Where it is told how it ended, for `select`."""
+        return self._told
+
     def poll(self) -> int | None:
         """Its exit code, a signal as a negative number; None: it runs."""
         return self._ended(0.0)
@@ -132,7 +136,14 @@ class ForkServer:
         return command[2] in COMMANDS if command[1] == "pubsub" else command[1].startswith(FOLDERS)
 
     def start(
-        self, command: Sequence[str], environment: Mapping[str, str], output: int, errors: int, directory: Path = ROOT
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: int,
+        errors: int,
+        directory: Path = ROOT,
+        *,
+        stdin: int | None = None,
     ) -> Child:
         """Starts `python COMMAND…`.
 
@@ -140,20 +151,21 @@ class ForkServer:
             environment: all of its variables.
             output, errors: descriptors of its standard output and standard error.
             directory: where it runs.
+            stdin: the descriptor of its standard input; None: the child's `stdin` is.
         """
         limits = [resource.getrlimit(which) for which in LIMITS]
         _, module, *words = command
         facts = {"module": module, "words": words, "environment": dict(environment), "limits": limits}
         order = json.dumps(facts | {"directory": str(directory)})
-        (stdin, to_stdin), (told, tell) = os.pipe(), os.pipe()
+        (piped, to_stdin), (told, tell) = os.pipe(), os.pipe()
         try:
             with self._lock:
                 orders = self._started()
                 header = len(order.encode()).to_bytes(HEADER_BYTES, "big")
-                socket.send_fds(orders, [header], [stdin, output, errors, tell])
+                socket.send_fds(orders, [header], [piped if stdin is None else stdin, output, errors, tell])
                 orders.sendall(order.encode())
         finally:
-            os.close(stdin)
+            os.close(piped)
             os.close(tell)
         return Child(told, to_stdin)
 

@@ -38,8 +38,9 @@ from typing import Final
 from tests.faults.alike import compare
 from tests.faults.cluster import Process
 from tests.faults.forkserver import forking
-from tests.faults.group_audit import Audit, audit
+from tests.faults.group_audit import audit
 from tests.faults.group_cast import LIVENESS_SECONDS, SIDES, Cast, Hand
+from tests.faults.group_told import Told
 from tests.faults.members import SERVER
 from tests.faults.rounds import Rounds as ServerRounds
 from tests.faults.rounds import Steps, carry_out, waiting
@@ -353,58 +354,6 @@ class Rounds:
         return cast.objections
 
 
-class Told:
-    """What is told of all clusters.
-
-    Args:
-        deadline: no round begins after it (monotonic seconds).
-    """
-
-    def __init__(self, deadline: float = float("inf")) -> None:
-        self._deadline = deadline
-        self.rounds, self.objections = 0, list[str]()
-        self.faults: Counter[str] = Counter()
-        self.deaths: Counter[str] = Counter()
-        self.figures: Counter[str] = Counter()
-        self.takeovers = 0
-        self.waits: list[float] = []
-
-    @property
-    def over(self) -> bool:
-        """Whether no further round begins."""
-        return time.monotonic() >= self._deadline
-
-    def end(self) -> None:
-        """Begin no further round."""
-        self._deadline = 0.0
-
-    def add(self, rounds: Rounds, cast: Cast, found: Audit) -> None:
-        """The end of a cluster."""
-        self.faults += rounds.done
-        self.deaths += cast.deaths
-        self.waits += rounds.waits
-        self.takeovers += cast.members.takeovers()
-        self.objections += [f"{one.kind}: {one.text}" for one in found.objections]
-        for name, counts in found.figures.items():
-            for what, count in counts.items():
-                self.figures[f"{what} of {name.split('-')[0]} groups"] += count
-        self.figures["redriven groups"] += sum(group.redriven for group in cast.groups)
-
-    def show(self) -> None:
-        """Prints it."""
-
-        def line(what: str, counts: Counter[str]) -> None:
-            print(f"{what:<11} " + ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())))
-
-        print(f"{self.rounds} rounds, {self.faults.total()} faults, {self.takeovers} takeovers")
-        line("faults", self.faults)
-        line("deaths", self.deaths)
-        line("figures", self.figures)
-        waits = sorted(self.waits)
-        print(f"all done    median {waits[len(waits) // 2]:.2f} s, worst {waits[-1]:.2f} s after a round")
-        print(f"objections  {len(self.objections)}", *self.objections[:20], sep="\n", flush=True)
-
-
 def run_cluster(
     directory: Path, seed: str, count: int, told: Told, say: Callable[[str], None], kinds: list[list[str]] | None = None
 ) -> None:
@@ -427,7 +376,7 @@ def run_cluster(
         for client in cast.members.cluster.clients:
             with suppress(Exception):
                 client.close()
-    told.add(rounds, cast, audit(directory))
+    told.add(rounds.done, rounds.waits, cast, audit(directory))
 
 
 def main() -> int:

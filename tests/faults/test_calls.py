@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,12 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 KILLED = -signal.SIGKILL
 
 
-@pytest.mark.parametrize("point", POINTS)
+def by_day(*points: str) -> list[Any]:
+    """Where a process dies; at the points that are not named, by night."""
+    return [point if point in points else pytest.param(point, marks=pytest.mark.nightly) for point in POINTS]
+
+
+@pytest.mark.parametrize("point", by_day("commit inside", "send before"))
 def test_a_caller_killed_at_each_commit_and_send_has_each_reply_once(cluster: Cluster, point: str) -> None:
     cluster.run(1, 1)
     worker = cluster.caller("worker", "billing", serves=True)
@@ -36,7 +42,7 @@ def test_a_caller_killed_at_each_commit_and_send_has_each_reply_once(cluster: Cl
     assert judge(cluster, "worker", [caller.name for caller in callers], 6) == []
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", by_day("commit after", "send after"))
 def test_a_worker_killed_at_each_commit_and_send_has_each_effect_once(cluster: Cluster, point: str) -> None:
     cluster.run(1, 1)
     worker = cluster.caller("worker", "billing", serves=True)

@@ -62,13 +62,14 @@ def put_some(random: Random, alice: Client, table: dict[bytes, bytes], number: i
     return sent
 
 
-def test_a_table_and_a_subscriber_outlast_kills_during_compaction(cluster: Cluster) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(ROUNDS, marks=pytest.mark.nightly)])
+def test_a_table_and_a_subscriber_outlast_kills_during_compaction(cluster: Cluster, rounds: int) -> None:
     cluster.run(proxies=2, servers=2, retention_hold_seconds=1.0, skew_seconds=0.1)
     random, alice, bob = Random(7), cluster.client("alice"), cluster.client("bob")
     alice.configure(TOPIC, keep="latest")
     bob.subscribe(TOPIC)
     expected: dict[bytes, bytes] = {}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         sent = put_some(random, alice, expected, number)
         for victim in random.sample([*cluster.servers, *cluster.proxies], 2):
             victim.kill()

@@ -228,7 +228,7 @@ def test_a_flipped_bit_is_one_reported_loss_and_the_rest_is_served(cluster: Clus
     assert cluster.report("s1")["counters"]["batches_damaged"] == 1
 
 
-@pytest.mark.parametrize("kept", [0.5, 0.9, 0.999])
+@pytest.mark.parametrize("kept", [0.9, *(pytest.param(kept, marks=pytest.mark.nightly) for kept in (0.5, 0.999))])
 def test_a_store_that_was_cut_short_is_refused_in_one_line(cluster: Cluster, stored, kept: float) -> None:
     path = stored[2]
     with path.open("r+b") as file:
@@ -238,7 +238,7 @@ def test_a_store_that_was_cut_short_is_refused_in_one_line(cluster: Cluster, sto
     assert "server.db: damaged" in one_line(cluster.servers[0])
 
 
-@pytest.mark.parametrize("page", [0, 1])
+@pytest.mark.parametrize("page", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_store_with_noise_in_its_first_pages_is_refused_in_one_line(cluster: Cluster, stored, page: int) -> None:
     overwrite(stored[2], page * 16_384)
     cluster.servers[0].start()

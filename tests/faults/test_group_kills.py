@@ -108,10 +108,10 @@ def described(wire: Wire) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("does", "mode", "claim"),
     [
-        ("hangs", "shared", "auto"),
+        pytest.param("hangs", "shared", "auto", marks=pytest.mark.nightly),
         ("hangs", "keyed", "before"),
         ("writes", "shared", "auto"),
-        ("writes", "keyed", "auto"),
+        pytest.param("writes", "keyed", "auto", marks=pytest.mark.nightly),
         ("commits", "shared", "before"),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_a_paused_member_was_offered_goes_to_another_one(cluster: Cluster) 
     audit(cluster, ["w1", "w2"], 30)
 
 
-@pytest.mark.parametrize("mode", ["shared", "keyed"])
+@pytest.mark.parametrize("mode", [pytest.param("shared", marks=pytest.mark.nightly), "keyed"])
 def test_members_servers_and_proxies_are_killed_at_random(cluster: Cluster, mode: str) -> None:
     cluster.run(proxies=2, servers=1, member_liveness_seconds=LIVENESS_SECONDS)
     random, count = Random(7), 0

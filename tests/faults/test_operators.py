@@ -15,6 +15,7 @@ from pubsub import Client
 from pubsub.cli import main
 from pubsub.errors import DataLoss, Superseded, Unavailable
 from tests.faults.cluster import Cluster, Process, until
+from tests.faults.hostile import KEYS, with_keys
 
 pytestmark = pytest.mark.faults
 
@@ -34,16 +35,16 @@ class Operator:
         facts = self._cluster.key_settings()
         named += [word for key in facts.get("proxy_keys", ()) for word in ("--proxy-key", key)]
         named += ["--key", facts["key_file"]] if facts else []
-        code = main([*words, *named, *(PATIENT if "--json" not in words else ())])
+        return self._shown(main([*words, *named, *(PATIENT if "--json" not in words else ())]))
+
+    def _shown(self, code: int) -> tuple[int, Any, str]:
         shown = self._capsys.readouterr()
         return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
 
     def offline(self, *words: str) -> tuple[int, Any, str]:
         """The same without a cluster."""
         self._capsys.readouterr()
-        code = main([*words, "--json"])
-        shown = self._capsys.readouterr()
-        return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
+        return self._shown(main([*words, "--json"]))
 
     def done(self, *words: str) -> Any:
         code, facts, err = self(*words)
@@ -321,7 +322,7 @@ def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, o
     assert drained(bob, "t", 3) == [b"2", b"3", b"4"]
 
 
-@pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
+@pytest.mark.parametrize("keys", KEYS, ids=with_keys)
 def test_a_topic_on_its_way_to_a_lost_server_is_taken_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: bool
 ) -> None:

@@ -69,8 +69,15 @@ def test_a_client_killed_in_the_midst_of_a_group_has_put_each_record_once_or_not
             assert own == list(range(len(own))), "each caller's own are in order, and none between them is missing"
 
 
-@pytest.mark.parametrize("threads", [False, True])
-@pytest.mark.parametrize("when", ["inside", "after"])
+@pytest.mark.parametrize(
+    ("when", "threads"),
+    [
+        ("inside", False),
+        ("after", True),
+        pytest.param("inside", True, marks=pytest.mark.nightly),
+        pytest.param("after", False, marks=pytest.mark.nightly),
+    ],
+)
 def test_puts_of_a_group_begin_at_its_commit_and_are_in_doubt_afterwards(
     cluster: Cluster, when: str, threads: bool
 ) -> None:

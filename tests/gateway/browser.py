@@ -74,6 +74,13 @@ class Browser:
         answer = self._http.request(method, place, json=facts if method == "POST" else None)
         return answer.status_code, answer.json()["value"]
 
+    def open_window(self) -> None:
+        """Goes on in a new window, and forgets what the old one has complained of."""
+        handle = self._do("POST", "/window/new", type="tab")["handle"]
+        self._do("DELETE", "/window")
+        self._do("POST", "/window", handle=handle)
+        self.complaints()
+
     def go(self, url: str) -> None:
         """Opens a page."""
         self._do("POST", "/url", url=url)

@@ -116,19 +116,18 @@ def test_the_commands_of_a_webhook(gateway: Gateway) -> None:
 
 
 @in_browser
-def test_the_gateway_with_javascript_in_a_browser(gateway: Gateway) -> None:
+def test_the_gateway_with_javascript_in_a_browser(gateway: Gateway, browser: Browser) -> None:
     scripts = re.findall(r"^```js\n(.*?)^```$", CLIENTS, re.MULTILINE | re.DOTALL)
     asking, streaming = (script.replace("http://127.0.0.1:8080", gateway.url) for script in scripts[:2])
     collect = "const said = window.said = []; const console = { log: (...words) => said.push(words.join(' ')) };"
-    with Browser() as browser:
-        browser.go(f"{gateway.url}/openapi.json")  # A page of the gateway: those of other origins have to be let in.
-        browser.run(f"(async () => {{ {collect} {asking} said.push('end'); }})()")
-        until(lambda: "end" in browser.run("return window.said ?? []"), "it ends")
-        sent, got, _ = browser.run("return window.said")
-        assert got == f'{sent} {{"order": 21}}'
-        browser.run(f"(() => {{ {collect} {streaming} }})()")
-        gateway.put("orders", b"streamed")
-        until(lambda: browser.run("return window.said.join()").endswith(" streamed"), "the stream has it")
+    browser.go(f"{gateway.url}/openapi.json")  # A page of the gateway: those of other origins have to be let in.
+    browser.run(f"(async () => {{ {collect} {asking} said.push('end'); }})()")
+    until(lambda: "end" in browser.run("return window.said ?? []"), "it ends")
+    sent, got, _ = browser.run("return window.said")
+    assert got == f'{sent} {{"order": 21}}'
+    browser.run(f"(() => {{ {collect} {streaming} }})()")
+    gateway.put("orders", b"streamed")
+    until(lambda: browser.run("return window.said.join()").endswith(" streamed"), "the stream has it")
 
 
 @contextmanager

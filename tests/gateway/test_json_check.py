@@ -38,7 +38,7 @@ def test_json_written_by_python_is_accepted(value: object, indent: int | None, a
     assert scan(json.dumps(value, indent=indent, ensure_ascii=ascii_))
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(VALUES, st.data())
 def test_changed_json_is_judged_as_by_pythons_module(value: object, data: st.DataObject) -> None:
     text = json.dumps(value)
@@ -48,7 +48,7 @@ def test_changed_json_is_judged_as_by_pythons_module(value: object, data: st.Dat
     assert scan(changed) == taken(changed)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.text(alphabet='[]{},:"\\ 01.e-tnul', max_size=12))
 @example("")
 @example(" ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -155,12 +154,6 @@ def test_times_are_those_of_the_stored_messages(gateway: Gateway, kept: str) -> 
     assert found["first"] == everything[0]["position"]
     for name, message in (("oldest", everything[0]), ("newest", everything[-1])):
         assert datetime.fromisoformat(found[name]) == datetime.fromtimestamp(message["stamp"] / 1e6, UTC)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 @in_browser

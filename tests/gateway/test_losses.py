@@ -179,11 +179,10 @@ def test_the_losses_of_a_subscriber_are_listed_until_it_is_removed(losing: Gatew
 
 @in_browser
 @pytest.mark.slow
-def test_the_page_shows_the_losses_of_a_subscriber(losing: Gateway) -> None:
-    with Browser() as browser:
-        browser.go(f"{losing.url}/#/topics/shown")
-        until(lambda: "Dead letters" in browser.text("#subscribers"), "the subscriber has a link to them")
-        browser.click("#subscribers a[data-key='letters subscribers s']")
-        until(lambda: "lost: disk 2 is gone" in browser.text("#dead"), "what is lost is shown")
-        assert browser.text("#whose") == "s"
-        assert browser.complaints() == []
+def test_the_page_shows_the_losses_of_a_subscriber(losing: Gateway, browser: Browser) -> None:
+    browser.go(f"{losing.url}/#/topics/shown")
+    until(lambda: "Dead letters" in browser.text("#subscribers"), "the subscriber has a link to them")
+    browser.click("#subscribers a[data-key='letters subscribers s']")
+    until(lambda: "lost: disk 2 is gone" in browser.text("#dead"), "what is lost is shown")
+    assert browser.text("#whose") == "s"
+    assert browser.complaints() == []

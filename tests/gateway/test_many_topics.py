@@ -82,32 +82,31 @@ def test_the_live_facts_stay_small_after_an_hour(url: str) -> None:
 
 
 @pytest.mark.skipif(DRIVER is None and not REQUIRED, reason="no chromedriver is here: the page was not tried")
-def test_the_page_shows_searches_sorts_and_pages_topics_by_the_keyboard(url: str) -> None:
-    with Browser() as browser:
-        browser.go(f"{url}/")
-        until(lambda: browser.text("#total") == "10,000", "they are counted")
-        assert browser.run("return document.querySelectorAll('#topics tbody tr').length") == 50
+def test_the_page_shows_searches_sorts_and_pages_topics_by_the_keyboard(url: str, browser: Browser) -> None:
+    browser.go(f"{url}/")
+    until(lambda: browser.text("#total") == "10,000", "they are counted")
+    assert browser.run("return document.querySelectorAll('#topics tbody tr').length") == 50
 
-        def first() -> str:
-            return browser.text("#topics tbody a")
+    def first() -> str:
+        return browser.text("#topics tbody a")
 
-        browser.run("document.activeElement.blur()")
-        browser.press("n")
-        until(lambda: first() == names()[50], "the next page is shown")
-        browser.press("p")
-        until(lambda: first() == names()[0], "the one before is shown")
-        browser.press("/")
-        until(lambda: browser.run("return document.activeElement.name") == "search", "the search has the focus")
-        browser.press(*"area6/topic-00")
-        until(lambda: "found" in browser.text("#total"), "it is searched for")
-        assert first().startswith("area6/topic-00")
-        browser.run("const s = document.querySelector('#sort'); s.value = 'records'; s.onchange()")
-        until(lambda: first() == max(name for name in names() if "area6/topic-00" in name), "the largest is first")
-        browser.type("#search input", "\ue007")  # Enter opens the first.
-        until(lambda: browser.text("#name") == first(), "it is opened")
-        browser.press("\ue00c")  # Escape
-        until(lambda: browser.run("return location.hash") == "#/", "and left")
-        browser.go(f"{url}/#/topics/area0%2Ftopic-00000")
-        shown = "1,000; shown: the 100 with the largest backlogs"
-        until(lambda: browser.text("#named") == shown, "the slowest are shown")
-        assert browser.complaints() == []
+    browser.run("document.activeElement.blur()")
+    browser.press("n")
+    until(lambda: first() == names()[50], "the next page is shown")
+    browser.press("p")
+    until(lambda: first() == names()[0], "the one before is shown")
+    browser.press("/")
+    until(lambda: browser.run("return document.activeElement.name") == "search", "the search has the focus")
+    browser.press(*"area6/topic-00")
+    until(lambda: "found" in browser.text("#total"), "it is searched for")
+    assert first().startswith("area6/topic-00")
+    browser.run("const s = document.querySelector('#sort'); s.value = 'records'; s.onchange()")
+    until(lambda: first() == max(name for name in names() if "area6/topic-00" in name), "the largest is first")
+    browser.type("#search input", "\ue007")  # Enter opens the first.
+    until(lambda: browser.text("#name") == first(), "it is opened")
+    browser.press("\ue00c")  # Escape
+    until(lambda: browser.run("return location.hash") == "#/", "and left")
+    browser.go(f"{url}/#/topics/area0%2Ftopic-00000")
+    shown = "1,000; shown: the 100 with the largest backlogs"
+    until(lambda: browser.text("#named") == shown, "the slowest are shown")
+    assert browser.complaints() == []

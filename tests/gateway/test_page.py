@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -69,12 +68,6 @@ def test_the_live_stream_has_the_facts_of_the_page(gateway: Gateway) -> None:
     assert [(one["id"], one["up"]) for one in facts["servers"]] == [("s1", True)]
     assert [(one["id"], one["servers"]) for one in facts["proxies"]] == [("p1", ["s1"])]
     assert facts["history"]["puts"] is not None
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 @in_browser
@@ -143,8 +136,10 @@ def test_a_gateway_with_tokens_asks_for_one(cluster: Cluster, tmp_path: Path, br
 
 
 @in_browser
-def test_the_page_shows_a_missing_gateway_and_continues_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
-    with Browser() as browser, Gateway(cluster, tmp_path / "data") as gateway:
+def test_the_page_shows_a_missing_gateway_and_continues_when_it_is_back(
+    cluster: Cluster, tmp_path: Path, browser: Browser
+) -> None:
+    with Gateway(cluster, tmp_path / "data") as gateway:
         browser.go(f"{gateway.url}/")
         until(lambda: "s1" in browser.text("#servers"), "servers are shown")
         gateway.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,12 +24,6 @@ NAME = "b<img/src=x/onerror=document.title='bad';&amp;\"'"
 """A topic's name has no space and no >."""
 
 BUTTONS = "return document.querySelectorAll('#subscribers button').length"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 def put_evil(gateway: Gateway, topic: str) -> None:

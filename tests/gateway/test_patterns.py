@@ -181,14 +181,13 @@ def test_patterns_are_listed_and_an_operator_ends_one(gateway: Gateway) -> None:
 
 
 @in_browser
-def test_the_page_of_a_topic_lists_patterns_that_match_and_ends_one(gateway: Gateway) -> None:
+def test_the_page_of_a_topic_lists_patterns_that_match_and_ends_one(gateway: Gateway, browser: Browser) -> None:
     gateway.subscribe("shown.*", "s")
     gateway.put("shown.a", b"waits")
-    with Browser() as browser:
-        browser.go(f"{gateway.url}/#/topics/shown.a")
-        until(lambda: "shown.*" in browser.text("#patterns"), "the pattern is listed")
-        assert "http.s" in browser.text("#patterns")
-        browser.run("window.confirm = () => true")
-        until(lambda: "Unsubscribe" in browser.text("#patterns"), "the page has learned that it may operate")
-        browser.click("#patterns button")
-        until(lambda: patterns(gateway, "shown.a") == [], "it has ended")
+    browser.go(f"{gateway.url}/#/topics/shown.a")
+    until(lambda: "shown.*" in browser.text("#patterns"), "the pattern is listed")
+    assert "http.s" in browser.text("#patterns")
+    browser.run("window.confirm = () => true")
+    until(lambda: "Unsubscribe" in browser.text("#patterns"), "the page has learned that it may operate")
+    browser.click("#patterns button")
+    until(lambda: patterns(gateway, "shown.a") == [], "it has ended")

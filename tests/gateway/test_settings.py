@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,12 +172,6 @@ def test_a_user_needs_the_right_to_get_for_looking_and_to_operate_for_changing(
             answers[name] = changed.status_code, looked.status_code
         assert answers == {"ops": (200, 200), "reader": (403, 200), "stranger": (403, 403)}
         assert gateway.ask("GET", "/topics/mine/settings").status_code == 401
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 @in_browser

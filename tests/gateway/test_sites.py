@@ -232,10 +232,10 @@ try {{ {script} }} catch (error) {{ document.title = "failed: " + error; }}
 @in_browser
 @pytest.mark.slow
 def test_a_foreign_site_in_a_browser_puts_nothing_and_an_allowed_one_receives(
-    cluster: Cluster, tmp_path: Path, gateway: Gateway
+    cluster: Cluster, tmp_path: Path, gateway: Gateway, browser: Browser
 ) -> None:
     wanted = {"page": ""}
-    with site(lambda: wanted["page"]) as origin, Browser() as browser:
+    with site(lambda: wanted["page"]) as origin:
         with Gateway(cluster, tmp_path / "data", "--allow-origin", origin) as allowed:
             wanted["page"] = page_of(allowed)
             browser.go(origin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,12 +53,6 @@ def test_a_second_request_sees_what_came_since_and_what_expired(gateway: Gateway
     assert table(gateway, "sessions", "/a")["body"] == "1"
     gateway.put("sessions", b"3", pubsub_key="c")
     until(lambda: [one["key"] for one in table(gateway, "sessions")["values"]] == ["a", "c"], "the message expires")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 @in_browser

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -110,12 +109,6 @@ def test_only_an_operator_creates_purges_and_deletes(cluster: Cluster, tmp_path:
         assert gateway.ask("PUT", "/topics/mine").status_code == 403
         assert gateway.ask("POST", "/topics/mine/purge", {"unread": True}).status_code == 403
         assert gateway.ask("DELETE", "/topics/mine?force=true").status_code == 403
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
 
 
 def fill(browser: Browser, form: str, name: str, value: str) -> None:

@@ -240,4 +240,4 @@ def test_psycopg_is_asked_for_only_with_a_database(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
     assert ended.stdout.startswith("ConfigurationError a client's state in PostgreSQL needs psycopg")
-    assert "pip install 'pirate-pubsub[postgres]'" in ended.stdout
+    assert "pip install '.[postgres]'" in ended.stdout

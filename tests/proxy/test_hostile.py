@@ -86,7 +86,7 @@ def mutated(draw: st.DrawFn, messages: tuple[Message, ...] = MESSAGES) -> tuple[
 FRAMES = st.one_of(mutated(), st.lists(st.binary(max_size=40), min_size=1, max_size=4).map(tuple))
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([b"s1", b"new", b""]), FRAMES), max_size=12))
 def test_arbitrary_bytes_do_not_stop_a_proxy_or_block_clients(
     messages: list[tuple[bool, bytes, tuple[bytes, ...]]],
@@ -111,7 +111,7 @@ def test_arbitrary_bytes_do_not_stop_a_proxy_or_block_clients(
         assert stage.get("kept") == "-> s1"
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from([b"s1", b"new", b""]), mutated(MEMBERS)), max_size=12))
 def test_arbitrary_messages_of_members_leave_readable_registers(
     keyed: bool, messages: list[tuple[bytes, tuple[bytes, ...]]]

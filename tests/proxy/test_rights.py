@@ -159,7 +159,7 @@ def rules(draw: st.DrawFn) -> str:
     return "\n".join(lines) + "\n"
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(rules(), rules(), st.lists(st.tuples(USERS, st.one_of(likely, hostile, SAME_WORDS)), min_size=1, max_size=8))
 def test_the_decision_on_a_header_is_the_decision_on_the_message_that_the_server_reads(
     first: str, second: str, messages: list[tuple[str, bytes]]

@@ -110,11 +110,12 @@ def test_each_folder_with_its_own_part_is_excluded_from_the_rest_and_run() -> No
         assert len(re.findall(rf'^    part .* pytest "\$\{{{name}\[@\]\}}" -m "\$rest"', script, re.MULTILINE)) == 2
 
 
-def test_the_second_part_of_spark_is_excluded_from_the_first() -> None:
+@pytest.mark.parametrize("name", ["spark", "simulation"])
+def test_a_second_part_is_excluded_from_the_first(name: str) -> None:
     script = (ROOT / "scripts/test").read_text()
-    (apart,) = re.findall(r"^spark_apart=\((.*)\)$", script, re.MULTILINE)
+    (apart,) = re.findall(rf"^{name}_apart=\((.*)\)$", script, re.MULTILINE)
     assert [path for path in apart.split() if not (ROOT / path).is_file()] == []
-    assert script.count('"${spark_apart[@]/#/--ignore=}"') == script.count('"${spark_apart[@]}"') == 1
+    assert script.count(f'"${{{name}_apart[@]/#/--ignore=}}"') == script.count(f'"${{{name}_apart[@]}}"') == 1
 
 
 @pytest.mark.parametrize("room", ["proxy", "server", "client", "config"])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.shells import installed
+
 PAGE = (Path(__file__).parents[2] / "docs/tutorial.md").read_text()
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMES = re.findall(r"Save this\s+as `([\w.]+)`:\n\n```python\n", PAGE)
@@ -37,22 +39,22 @@ def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) 
         (tmp_path / name).write_text(source)
     (tmp_path / "bin").mkdir()
     # As programs of their own, not functions: `kill` must meet what runs in the background.
-    for name, command in (("pubsub", f"{sys.executable} -m pubsub"), ("python", sys.executable)):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin/python").chmod(0o755)
     typed = "".join(f"echo '{MARK}'\n{command}\n" for command, _ in steps())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")} | {
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
     }
-    try:
-        done = subprocess.run(
-            ["bash", "-ec", typed],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False,
-        )  # fmt: skip
-    finally:
-        down = [sys.executable, "-m", "pubsub", "down", "--dir", "cluster"]
-        subprocess.run(down, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    with installed(tmp_path / "bin/pubsub"):
+        try:
+            done = subprocess.run(
+                ["bash", "-ec", typed],
+                cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False,
+            )  # fmt: skip
+        finally:
+            down = [sys.executable, "-m", "pubsub", "down", "--dir", "cluster"]
+            subprocess.run(down, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     printed = done.stdout.split(f"{MARK}\n")[1:]
     for (command, shown), output in zip(steps(), printed, strict=True):

@@ -178,7 +178,7 @@ topics = st.text("ab/", min_size=1, max_size=4)
 asked = st.tuples(st.integers(0, 3), st.sampled_from(list(Operation)), names, topics, st.one_of(st.just(""), names))
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(rule, min_size=1, max_size=4), st.lists(asked, max_size=12))
 def test_every_decision_is_that_of_a_plain_reading_of_the_rules(rules: Any, questions: Any) -> None:
     access = Access(parse("".join(written(*each) for each in enumerate(rules)).encode()))

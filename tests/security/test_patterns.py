@@ -63,7 +63,7 @@ def test_a_pattern_matches_like_a_regular_expression(literals: list[str], text: 
     assert pattern.matches(text) is (slow is not None)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=10 * settings().max_examples)
 @given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=6))
 def test_a_pattern_of_few_letters_matches_like_a_regular_expression(written: str, text: str) -> None:
     slow = re.fullmatch(written.replace("*", ".*"), text)

@@ -137,7 +137,7 @@ likely = st.tuples(
 ).map(lambda drawn: b" ".join([*drawn[:4], *drawn[4], b"!v=1"]) + b"\r\n\r\n")
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.one_of(hostile, likely, st.binary(max_size=200)))
 def test_the_question_of_decodable_contents_is_that_of_the_decoded_message(contents: bytes) -> None:
     asked = question(contents)
@@ -148,7 +148,7 @@ def test_the_question_of_decodable_contents_is_that_of_the_decoded_message(conte
     assert asked == question_of(message)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.sampled_from(MESSAGES), st.lists(words.filter(lambda word: b" " not in word), max_size=4), st.integers(0, 12))
 def test_the_question_of_a_message_with_foreign_words_is_that_of_the_decoded_one(
     drawn: object, foreign: list[bytes], place: int
@@ -165,7 +165,7 @@ def test_the_question_of_a_message_with_foreign_words_is_that_of_the_decoded_one
     assert asked == question_of(decoded)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.one_of(hostile, likely))
 def test_a_message_is_routed_by_the_topic_of_its_decision(contents: bytes) -> None:
     asked, route = question(contents), request_route(contents)

@@ -29,7 +29,7 @@ def bench() -> Iterator[tuple[Made, Path]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 50, *(pytest.param(first, marks=pytest.mark.nightly) for first in (100, 150))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.nightly) for first in (50, 100, 150))])
 def test_a_server_does_as_check_predicts_for_a_damaged_store(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}

@@ -237,6 +237,6 @@ def histories(count: int) -> settings:
 
 
 TestHistory = History.TestCase
-TestHistory.settings = histories(60)
+TestHistory.settings = histories(30)
 TestMoreHistories = pytest.mark.nightly(LongerHistory.TestCase)
 TestMoreHistories.settings = histories(400)

@@ -54,7 +54,7 @@ def held_back(store: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 45, *(pytest.param(first, marks=pytest.mark.nightly) for first in (90, 135))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.nightly) for first in (45, 90, 135))])
 def test_a_server_does_as_check_predicts_after_a_mishap(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}

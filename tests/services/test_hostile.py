@@ -158,7 +158,7 @@ class Driven:
 
 
 @pytest.mark.parametrize("name", CORES)
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples // 2)
 @given(steps=STEPS, data=st.data())
 def test_arbitrary_messages_raise_nothing_and_cost_no_memory(name, steps, data):
     case = CORES[name]

@@ -63,8 +63,8 @@ class Fate:
         families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
         groups: seed of the consumer groups and their members; 0: there are none. member_liveness: silence after which
-            servers do not wait for a member any more. absences: a member may stay away at the end, and dead letters
-            stay until no log has them.
+            servers do not wait for a member any more. exacting: a member of groups may stay away at the end, dead
+            letters stay until no log has them, and no request of a member is answered for nothing.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
             many of the members of each pair; upgrades: whether one is upgraded at its next start.
     """
@@ -121,7 +121,7 @@ class Fate:
     deleters: int = 0
     auto: bool = True
     groups: int = 0
-    absences: bool = False
+    exacting: bool = False
     member_liveness: float = 3.0
 
 

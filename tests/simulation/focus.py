@@ -29,7 +29,7 @@ from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
-from tests.simulation.grouping.plan import grouped, grouped_restores, grouped_split
+from tests.simulation.grouping.plan import grouped, grouped_ends, grouped_late, grouped_restores, grouped_split
 from tests.simulation.limiting import limited
 from tests.simulation.mixtures import mixed
 from tests.simulation.purging import purged_split
@@ -378,6 +378,12 @@ def wrong_clock(seed: int) -> Fate:
 
 
 GROUPS = (*group_members.breakage.breakages, *group_servers.breakage.breakages)
+AT_ENDS = {"fsync", "close_keeps"}
+"""Breakages of groups that concern members which end, or lose power when they have told what is done."""
+
+LATE = {"number", "last", "once", "facts"}
+"""Breakages of groups that concern late messages, and members that are not heard."""
+
 IN_SPLITS = {"home", "travel", "numbers", "watermark", "nofilter", "store"}
 """Breakages of groups that concern topics which move, or which several servers hold."""
 
@@ -414,6 +420,8 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(limits.breakage.breakages, limited),
     **dict.fromkeys(GROUPS, grouped),
     **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in IN_SPLITS), grouped_split),
+    **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in AT_ENDS), grouped_ends),
+    **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in LATE), grouped_late),
     "groups: restored_goes_on: a group of a restored copy goes on without an operator": grouped_restores,
     "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
     "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),

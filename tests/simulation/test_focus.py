@@ -9,7 +9,7 @@ from tests.simulation.focus import FOCUSED
 from tests.simulation.mixtures import MIXTURES
 from tests.simulation.sample import require_caught, run_once, sampled
 
-SEEDS = (range(2), pytest.param(range(2, 6), marks=pytest.mark.nightly))
+SEEDS = (range(1), pytest.param(range(1, 6), marks=pytest.mark.nightly))
 """Each time, and by night."""
 
 GROUPED = {title for title in FOCUSED if title.startswith("groups: ")}
@@ -114,27 +114,20 @@ same. A change of the product makes another history of each seed: then another o
 
 EACH_TIME = (
     "compaction: a start forgets the parts",
-    "compaction: held: what a subscriber needs goes",
     "announced after the answer",
     "answered before a proxy has heard of the topic",
     "continued though the topic may be split",
     "families: enter: no entries are made",
     "delay: always",
-    "delay: both",
-    "delay: delivered",
     "delay: sole_owner",
     "deletions: drop: a server keeps the topic",
     "mark left out of a transfer",
     "expiry: all that waits is too old",
     "limits: messages expire early",
-    "limits: no message expires",
     "purges: a new reader gets purged messages",
-    "purges: a repeat purges what came since",
     "retaining: ages are trusted with a wrong clock",
     "replay: a seek keeps the last counters",
-    "settings: a change leaves earlier findings in force",
     "settings: keep is not looked at",
-    "settings: records that are hidden count",
     "stale announcement accepted",
     "to whom a topic was given is not said",
     "whole always true for a named subscription",
@@ -162,4 +155,10 @@ def test_the_seeds_tried_first_are_within_the_range_of_all_tries() -> None:
 @pytest.mark.parametrize("title", sampled(ALONE, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
     seeds = sorted(range(TRIES_MAX), key=lambda seed: seed != SHOWN.get(title))
-    require_caught(title, FOCUSED[title], seeds)
+    require_caught(title, FOCUSED[title], seeds, compared=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("title", SHOWN)
+def test_a_seed_that_shows_a_breakage_finds_nothing_without_it(title: str) -> None:
+    assert run_once(FOCUSED[title], SHOWN[title]).violations == []

@@ -62,7 +62,7 @@ EACH_TIME = ("compaction and purges", "seeks and times to live", "retries and to
                                   for name in MIXTURES])  # fmt: skip
 def test_a_mixture_comes_about_and_nothing_is_found(name: str) -> None:
     counters = dict.fromkeys(COUNTED[name], 0)
-    for seed in (*range(2 if name in EACH_TIME else 6), *FOUND.get(name, ())):
+    for seed in {*range(2 if name in EACH_TIME else 6), *FOUND.get(name, ())}:
         result = simulate(seed, mixed(name)(seed))
         assert result.violations == [], f"seed {seed} of {name}"
         for counter in counters:

@@ -58,11 +58,12 @@ def test_both_judges_agree_that_killed_processes_lost_and_doubled_nothing(sessio
     assert counts["not_due"] == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("breakage", "play", "kind"),
     [
         ("ignore_last", alive.nothing_happens, "doubled"),
-        pytest.param("answer_before_commit", alive.the_server_dies, "lost", marks=pytest.mark.nightly),
+        ("answer_before_commit", alive.the_server_dies, "lost"),
     ],
 )
 def test_the_audit_finds_a_faulty_server(

@@ -44,6 +44,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record
 
 
+@pytest.mark.nightly
 def test_a_real_record_is_clean_and_the_command_ends_with_0(
     session: Any, real: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

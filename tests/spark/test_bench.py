@@ -15,6 +15,7 @@ from benchmarks.spark import measures
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.nightly
 def test_every_measure_gives_every_figure_that_it_names(
     session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ STRAYS = ("put back", "flip")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in range(1, 4))])
 def test_a_store_with_the_applied_entries_of_another_store_equals_it(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

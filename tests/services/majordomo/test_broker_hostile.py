@@ -51,7 +51,7 @@ def check(peers: Peers) -> None:
 
 
 @given(st.lists(STEP, max_size=60))
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_any_messages_in_any_order_do_no_harm(steps: list[tuple[str, object, object]]) -> None:
     peers = Peers(requests_max=5, services_max=4, workers_max=3, request_seconds=15.0)
     asked: dict[bytes, int] = {}

@@ -6,7 +6,8 @@ from functools import partial
 
 from tests.simulation.cast import Cast
 from tests.simulation.faults.kinds import Fault
-from tests.simulation.grouping.worker import CLAIMED, COMMITTED, IN_HANDLER, Worker
+from tests.simulation.grouping.mortal import CLAIMED, COMMITTED, IN_HANDLER
+from tests.simulation.grouping.worker import Worker
 from tests.simulation.supervisor import Supervisor
 
 
@@ -24,6 +25,7 @@ class Groups:
             "member killed between claim and commit": partial(self.killed, CLAIMED),
             "member killed between commit and done": partial(self.killed, COMMITTED),
             "member power cut": self.power_cut,
+            "member power cut when told": self.power_cut_when_told,
             "member directory lost": self.directory_lost,
             "member paused": self.paused,
             "member closed": self.closed,
@@ -43,6 +45,15 @@ class Groups:
         worker = self._any()
         worker.lose_power()
         self.supervisor.restart(worker)
+
+    def power_cut_when_told(self) -> None:
+        """A member's host loses power just after the member has told that something is done."""
+        self._any().when_told = self._cut
+
+    def _cut(self, worker: Worker) -> None:
+        if worker.alive and not self.world.over:
+            worker.lose_power()
+            self.supervisor.restart(worker)
 
     def directory_lost(self) -> None:
         """A member's disk is lost, and it begins anew."""

@@ -1,8 +1,8 @@
 """What groups owe the service at the end of a run, while something stays open for good.
 
-In half of the runs with `absences` one member stays away. The others must get everything that it has not claimed, also
-what it was offered. Dead letters stay until their logs let go of the records. Then the member is back, and the operator
-acts.
+In half of the runs that are `exacting` one member stays away. The others must get everything that it has not claimed,
+also what it was offered. Dead letters stay until their logs let go of the records. Then the member is back, and the
+operator acts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Absence:
         self.crews, self.workers, self.servers = crews, workers, servers
         self.absent: Worker | None = None
         self._random = Random(f"absence {fate.groups}")
-        self._occurs = fate.absences
+        self._occurs = fate.exacting
         for crew in crews:
-            crew.letters_free = not fate.absences
+            crew.letters_free = not fate.exacting
 
     def begin(self) -> None:
         """Have a member end, in some runs, for as long as the others have work."""

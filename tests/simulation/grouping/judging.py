@@ -24,7 +24,7 @@ from pubsub.protocol.group_bodies import REDELIVER
 from tests.simulation.fate import Fate
 from tests.simulation.grouping.absence import Absence
 from tests.simulation.grouping.plan import is_poison
-from tests.simulation.grouping.record import Crew, Crews, Effect
+from tests.simulation.grouping.record import FOR_NOTHING, Crew, Crews, Effect
 from tests.simulation.history import ACKED, Put
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tests.simulation.members import Server
 
 SHOWN_MAX = 3
+FOR_NOTHING_LEAST = 20
+"""Answers for nothing that a run may have besides one for each fourth put."""
 
 
 class Audit:
@@ -43,6 +45,7 @@ class Audit:
     ) -> None:
         self.crews, self.workers, self.overseers, self.servers = crews, workers, overseers, servers
         self.history = crews.history
+        self.exacting = fate.exacting
         self.absence = Absence(crews.all, workers, servers, fate)
 
     # Open work
@@ -108,7 +111,15 @@ class Audit:
                 self.history.violate(line)
         for crew in self.crews.all:
             self._judge(crew)
+        self._judge_answers()
         self.history.counters.update(self.crews.counters)
+
+    def _judge_answers(self) -> None:
+        """Object if puts end the waits of members that get nothing; a loop that is undone, or a merge, may do so."""
+        puts = sum(put.topic == crew.plan.topic for put in self.history.puts.values() for crew in self.crews.all)
+        number = self.crews.counters[FOR_NOTHING]
+        if self.exacting and number > FOR_NOTHING_LEAST + puts / 4:
+            self.history.violate(f"{number} requests of members were answered for nothing, with {puts} puts")
 
     def _judge(self, crew: Crew) -> None:
         effects: dict[str, list[Effect]] = defaultdict(list)

@@ -146,7 +146,7 @@ def grouped(seed: int) -> Fate:
         faults=drawn_faults(random, some={"kill": 0.5, "kill in commit": 0.5, "power": 0.3}),
     )
     with_members(fate, random)
-    fate.absences = True
+    fate.exacting = True
     return fate
 
 
@@ -173,7 +173,7 @@ def grouped_split(seed: int) -> Fate:
         ),
     )
     with_members(fate, random)
-    fate.absences = True
+    fate.exacting = True
     return fate
 
 
@@ -196,7 +196,7 @@ def grouped_pairs(seed: int) -> Fate:
         ),
     )
     with_members(fate, random)
-    fate.absences = True
+    fate.exacting = True
     return fate
 
 
@@ -215,5 +215,37 @@ def grouped_restores(seed: int) -> Fate:
         faults={"put back": 1.0},
     )
     with_members(fate, random)
-    fate.absences = True
+    fate.exacting = True
+    return fate
+
+
+def grouped_late(seed: int) -> Fate:
+    """Groups with requests and answers that are late, doubled and overtaken, and members that are not heard."""
+    random = Random(f"grouped late {seed}")
+    fate = Fate(
+        servers=1,
+        proxies=random.choice((1, 2)),
+        clients=2,
+        topics=1,
+        seconds=4.0,
+        think=random.choice((0.02, 0.05)),
+        delay=0.02,
+        late=0.1,
+        late_seconds=random.choice((0.1, 0.5)),
+        duplicate=0.3,
+        reorder=0.5,
+        skew=0.1,
+        heartbeat=0.2,
+    )
+    with_members(fate, random)
+    fate.faults, fate.member_liveness, fate.exacting = {"member paused": 1.0, "member cut off": 0.5}, 0.6, True
+    return fate
+
+
+def grouped_ends(seed: int) -> Fate:
+    """Groups with members that end in good order, or lose power when they have just told what is done."""
+    random = Random(f"grouped ends {seed}")
+    fate = Fate(servers=1, proxies=1, clients=2, topics=1, seconds=4.0, think=0.02, skew=0.1, heartbeat=0.2)
+    with_members(fate, random)
+    fate.faults, fate.exacting = {"member closed": 1.0, "member power cut when told": 1.0}, True
     return fate

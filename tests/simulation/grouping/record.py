@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tests.simulation.history import History
 
 
+FOR_NOTHING = "group requests answered for nothing"
+"""A counter."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """A row of a member's table, or a message that `get` returned.
@@ -179,7 +183,7 @@ def watched_groups(crews: Crews) -> Iterator[None]:
                     f"{member.client} is answered with {line.kind} {line.range[:3]} of {member.topic}, told as done"
                 )
         if _is_for_nothing(member.sent, lines, *rest):
-            crews.counters["group requests answered for nothing"] += 1
+            crews.counters[FOR_NOTHING] += 1
         answered(member, work, lines, *rest)
 
     with (

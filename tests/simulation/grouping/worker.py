@@ -29,8 +29,9 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
-from tests.simulation.clients import ClientNode, HandlerError
+from tests.simulation.clients import HandlerError
 from tests.simulation.disk import NAME, Killed
+from tests.simulation.grouping.mortal import CLAIMED, IN_HANDLER, MortalNode
 from tests.simulation.grouping.plan import Plan, is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
 from tests.simulation.grouping.tasks_loop import TaskLoop
@@ -42,10 +43,11 @@ BLOCK_SECONDS_MAX = 20.0
 KILLED_LAST_MAX = 8
 """Processes that messages of one group may kill without faults, because each takes seconds to start again."""
 
+TOLD_SECONDS_MAX = 0.02
+"""Longest time from a request that tells something as done to a power cut, less than to the next fsync."""
+
 FINISHING_SECONDS_MAX = 0.005
 """Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
-
-IN_HANDLER, CLAIMED, COMMITTED = "in the handler", "between claim and commit", "between commit and done"
 
 
 class Membership:
@@ -63,22 +65,20 @@ class Membership:
         self.empty = 0
 
 
-class Worker(ClientNode):
+class Worker(MortalNode):
     """A client that is a member of some groups.
 
     Attributes:
-        kill_at: the place where its process is to be killed; "": nowhere.
-        finishing: its handlers fail no more.
+        when_told: called with it, soon after it has told something as done; None: nothing is.
         away: it is not started.
         stores: store IDs that it had.
     """
 
     def __init__(self, world: World, host: Host, proxies: tuple[str, ...], crews: Crews, plans: list[Plan]) -> None:
-        super().__init__(world, host, proxies, power_safe=False)
-        self.crews, self.history = crews, crews.history
+        super().__init__(world, host, proxies, crews)
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
-        self.kill_at = ""
-        self.finishing = self.away = False
+        self.when_told: Callable[[Worker], None] | None = None
+        self.away = False
         self.directory = 0
         self.blocked = False
         self.on_start = self._started
@@ -143,6 +143,11 @@ class Worker(ClientNode):
     def turn(self) -> None:
         super().turn()
         self._run_tasks()
+        if self.when_told is not None and self.alive and not self.is_unwinding:
+            sent = [member.sent for member in self.session.core.members.values()]
+            if any(one is not None and one.work.say.done for one in sent):
+                self.world.after(TOLD_SECONDS_MAX * self.world.random.random(), self.when_told, self)
+                self.when_told = None
 
     def _run_tasks(self) -> None:
         while True:
@@ -268,15 +273,6 @@ class Worker(ClientNode):
             error = raised
         self._ended(membership, taken, error)
 
-    def _watch_commits(self, source: Any) -> None:
-        handled = source.handled
-
-        def seen(attempt: Any) -> None:
-            handled(attempt)
-            self._maybe_killed(COMMITTED)
-
-        source.handled = seen
-
     async def _run(self, flow: Flow[Any]) -> Any:
         self.operations += 1
         try:
@@ -298,16 +294,6 @@ class Worker(ClientNode):
         future: asyncio.Future[None] = self.tasks.create_future()
         self._sleeps.append((self.host.monotonic() + seconds, future))
         await future
-
-    def _maybe_killed(self, place: str) -> None:
-        if self.kill_at == place and not self.world.over:
-            self._killed(place)
-
-    def _killed(self, place: str) -> None:
-        self.kill_at = ""
-        self.world.note(f"{self.name} is killed {place}")
-        self.host.disk.end_process()
-        raise Killed
 
     async def _handle(self, membership: Membership, message: Message, transaction: Any) -> None:
         crew, plan, random = membership.crew, membership.plan, self.world.random
@@ -345,18 +331,6 @@ class Worker(ClientNode):
                 number,
             ),
         )
-
-    def _killed_by(self, message: Message, crew: Crew) -> None:
-        """A message kills the process; each attempt is told, so that it becomes a dead letter (GR17, GR23)."""
-        body = message.body.decode()
-        crew.poisoned.add(message.id)
-        crew.killed_last += self.finishing
-        crew.kills[body] += 1
-        self.crews.counters["group handlers killed by a message"] += 1
-        most = crew.plan.wish.attempts + len(crew.plan.members) + crew.untold  # Some are told only when all are back.
-        if crew.kills[body] > most and not (crew.redriven or crew.ended or crew.resumed):
-            self.history.violate(f"{body} has killed {crew.kills[body]} processes of group {crew.plan.name}")
-        self._killed(IN_HANDLER)
 
     # Errors
 

@@ -15,6 +15,10 @@ SCHEMA: Final = Path(__file__).with_name("schema.sql")
 
 NOT_NUMBERED: Final = 0
 
+_MADE: Final = """
+select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = 'pubsub' and c.relname = 'format'
+"""
 _LOCK: Final = "select pg_advisory_xact_lock(hashtextextended('pubsub schema', 0))"
 
 
@@ -46,8 +50,8 @@ def prepare(connection: psycopg.Connection[Any], path: str) -> None:
 
 
 def _format(connection: psycopg.Connection[Any]) -> int | None:
-    row = connection.execute("select to_regclass('pubsub.format') is not null").fetchone()
-    if row is None or not row[0]:
+    # A function such as to_regclass would answer from the backend's cache, which the wait for the lock does not renew.
+    if connection.execute(_MADE).fetchone() is None:
         return None
     row = connection.execute("select number from pubsub.format").fetchone()
     return NOT_NUMBERED if row is None else int(row[0])
