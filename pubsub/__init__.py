@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pubsub.client import TopicSettings as TopicSettings
     from pubsub.client import TopicTimes as TopicTimes
     from pubsub.client import Transaction as Transaction
+    from pubsub.client import write_rows as write_rows
+    from pubsub.client import write_rows_async as write_rows_async
     from pubsub.client.errors import CallDiscarded as CallDiscarded
     from pubsub.client.errors import CallExpired as CallExpired
     from pubsub.client.errors import CallFailed as CallFailed
@@ -102,7 +104,8 @@ _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncManyHandler AsyncPublisher Batch BatchTicket CallHandler "
         "CallState Client DeadLetter GroupFacts GroupLetter Handler Headers Later ManyHandler MemberFacts Message "
-        "Publisher Purged Reject Reply Request Ticket TopicSettings TopicDeleted TopicFacts TopicTimes Transaction"
+        "Publisher Purged Reject Reply Request Ticket TopicSettings TopicDeleted TopicFacts TopicTimes Transaction "
+        "write_rows write_rows_async"
     ),
     "pubsub.client.errors": (
         "CallDiscarded CallExpired CallFailed CallKept CallOver ClaimLost GroupDiffers GroupEnded GroupFull "

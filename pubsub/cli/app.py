@@ -32,6 +32,7 @@ LAZY: Final[dict[str, str]] = {
     "keys": "pubsub.cli.keys",
     "pipeline": "pubsub.cli.pipeline",
     "proxy": "pubsub.proxy.commands",
+    "relay": "pubsub.client.relay_commands",
     "server": "pubsub.cli.server_group",
     "service": "pubsub.services.commands",
     "status": "pubsub.cli.status",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pubsub.client.group_facts import GroupLetter as GroupLetter
     from pubsub.client.group_facts import MemberFacts as MemberFacts
     from pubsub.client.look_back import TopicTimes as TopicTimes
+    from pubsub.client.outgoing.writing import write_rows as write_rows
+    from pubsub.client.outgoing.writing import write_rows_async as write_rows_async
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
@@ -68,6 +70,8 @@ _WHERE = {
     "TopicSettings": "topic_settings",
     "TopicTimes": "look_back",
     "Transaction": "storage.transaction",
+    "write_rows": "outgoing.writing",
+    "write_rows_async": "outgoing.writing",
 }
 
 __all__ = list(_WHERE)

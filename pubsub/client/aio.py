@@ -42,6 +42,7 @@ from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.client.group_calls import Claim, check_only_group
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.look_back import TopicTimes
+from pubsub.client.outgoing.writing import RowTicket, RowTimes, check_alone, write_rows_async
 from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.steps import guarded
@@ -122,12 +123,18 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
+        connection: Any = None,
         wait: bool = True,
     ) -> Ticket:
         """Publish one message; arguments, result and errors as `Client.put`.
 
         After a cancellation the message is in doubt, as after a time-out, or was not put at all.
         """
+        if connection is not None:
+            check_alone(transaction, timeout)
+            times: RowTimes = {"delay": delay, "deliver_at": deliver_at, "ttl": ttl}
+            await write_rows_async(connection, topic, (body,), keys=(key,), headers=(headers,), **times)
+            return RowTicket()
         headers = headers if ttl is None else with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
@@ -154,9 +161,15 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
+        connection: Any = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
+        if connection is not None:
+            check_alone(transaction, timeout)
+            times: RowTimes = {"delay": delay, "deliver_at": deliver_at, "ttl": ttl}
+            await write_rows_async(connection, topic, bodies, keys=keys, headers=headers, **times)
+            return ()
         bodies, headers = (bodies, headers) if ttl is None else all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(await self._run(flow))
@@ -378,6 +391,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
 
         A cancellation takes effect after the close is complete. Raises as `Client.close`.
         """
+        if self._relay is not None:
+            await asyncio.to_thread(self._stop_relay)
         calls = self._held.last()
         with suppress(StorageError):  # The closing thread tries this once more, and raises the error.
             guarded(calls.session, calls.close_here)

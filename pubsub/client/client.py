@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
@@ -20,6 +21,7 @@ from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.worker_pool import check_concurrency, on_threads
 from pubsub.client.group_calls import Claim, GroupCalls
 from pubsub.client.guards import guards, within_call
+from pubsub.client.outgoing.writing import RowTicket, RowTimes, check_alone, write_rows
 from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
@@ -54,6 +56,8 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
         clock, random: sources of the time and of the first numbers; None: the operating system's.
         boot: ID of the present start of the operating system; None: the system's own.
         keys: the client's and the proxies' keys in memory, in place of files.
+        relay: send the rows of `pubsub.outgoing` in the database while this client is open, unless another relay does;
+            see `write_rows`. The relay is a client of its own, with its own ID and key.
 
     Raises:
         CallerError: an argument has a wrong type.
@@ -92,6 +96,7 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
         ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
+        connection: Any = None,
         wait: bool = True,
     ) -> Ticket:
         """Publish one message, after the unfinished puts on the same topic.
@@ -106,6 +111,9 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
             ttl: seconds from the message's timestamp; clients pass it over afterwards. None: it does not expire.
             timeout: in seconds; None: the client's.
             transaction: put in the commit of this transaction; the call then returns at once.
+            connection: your own connection of psycopg 3, or SQLAlchemy's `session.connection().connection`: the message
+                is a row of your transaction, and the relay of its database sends it after your commit. It has no
+                `timeout`, no `transaction` and no number yet; see `write_rows` for the errors.
             wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
 
         Returns:
@@ -120,6 +128,11 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
                 remedy for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
+        if connection is not None:
+            check_alone(transaction, timeout)
+            times: RowTimes = {"delay": delay, "deliver_at": deliver_at, "ttl": ttl}
+            write_rows(connection, topic, (body,), keys=(key,), headers=(headers,), **times)
+            return RowTicket()
         headers = headers if ttl is None else with_ttl(headers, ttl)
         at_once = delay is None and deliver_at is None and transaction is None
         if at_once and wait is True:
@@ -143,6 +156,7 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
         ttl: float | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
+        connection: Any = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit and in as few batches as possible.
@@ -151,14 +165,19 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
             topic: as for `put`.
             bodies: one body for each message.
             keys, headers: empty, or one for each message: see `put`.
-            delay, deliver_at, ttl, timeout, transaction, wait: as for `put`; for all of them together.
+            delay, deliver_at, ttl, timeout, transaction, connection, wait: as for `put`; for all of them together.
 
         Returns:
-            The messages' counters.
+            The messages' counters; none with `connection`.
 
         Raises:
             PubsubError: as `put`.
         """
+        if connection is not None:
+            check_alone(transaction, timeout)
+            times: RowTimes = {"delay": delay, "deliver_at": deliver_at, "ttl": ttl}
+            write_rows(connection, topic, bodies, keys=keys, headers=headers, **times)
+            return ()
         if ttl is not None:
             bodies, headers = all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
@@ -369,6 +388,7 @@ class Client(SubscriberCalls, GroupCalls, TopicCalls):
         Raises:
             StorageError: the last commit failed; everything is released all the same.
         """
+        self._stop_relay()
         calls = self._held.last()
         guarded(calls.session, calls.close, ACKNOWLEDGE_SECONDS)
 

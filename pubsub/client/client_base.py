@@ -33,6 +33,7 @@ from pubsub.client.reopening import Reopening
 from pubsub.client.session import Session
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Transaction
+from pubsub.config.databases import DatabaseUrl
 from pubsub.config.loading import load
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from pubsub.base.clock import Clock
     from pubsub.client.look_back_calls import LookBackCalls
+    from pubsub.client.relaying.beside import RelayBeside
     from pubsub.client.storage.recorder import RecordSink
     from pubsub.client.topic_objects import TopicCalls
     from pubsub.client.topic_settings import SettingsCalls
@@ -101,6 +103,34 @@ def make_settings(
     return replace(settings, **{name: getattr(found, name) for name in fields})
 
 
+def start_relay(settings: ClientSettings, context: zmq.Context[Any] | None, clock: Clock | None) -> RelayBeside:
+    """Start a relay on a thread of its own, as a client with an ID and a key of its own.
+
+    Args:
+        settings: those of the client beside it, with a database.
+
+    Raises:
+        ConfigurationError, StorageError: the database cannot be used, or has no tables for outgoing rows.
+    """
+    from pubsub.client.relaying.beside import RelayBeside  # noqa: PLC0415 - few clients have one.
+    from pubsub.client.relaying.running import OpenedClient  # noqa: PLC0415
+
+    own = replace(settings, key_file=None, record=None)
+
+    def opened(name: str) -> OpenedClient:
+        sessions: list[Session] = []
+        try:
+            held = Reopening(partial(Session, name, own, context=context, clock=clock), lambda calls: None, sessions)
+        except BaseException:
+            for session in sessions:
+                session.give_up()
+            raise
+        return OpenedClient(held, lambda: held.last().close(ACKNOWLEDGE_SECONDS))
+
+    assert settings.database is not None
+    return RelayBeside(DatabaseUrl(settings.database), opened)
+
+
 class ClientBase:
     """An open client, and the calls that return at once. Arguments as for `Client`."""
 
@@ -123,6 +153,7 @@ class ClientBase:
         random: Random | None = None,
         boot: str | None = None,
         keys: ClientKeys | None = None,
+        relay: bool = False,
     ) -> None:
         refuse_patched("a client")
         check_files()
@@ -132,9 +163,15 @@ class ClientBase:
             settings, proxies, proxies_file, directory, power_safe, timeout, key_file, dead_letters, database
         )
         options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
+        check_truth("relay", relay)
+        if relay and made.database is None:
+            raise CallerError("relay=True needs database=: the relay sends the rows of the client's own database")
         opened: list[Session] = []
+        self._relay: RelayBeside | None = None
         try:
             self._held = Reopening(partial(Session, name, made, **options, record=recorder), self._opened, opened)
+            if relay:
+                self._relay = start_relay(made, context, clock)
         except BaseException:
             for session in opened:  # A signal may interrupt even after all is open; no caller holds that session.
                 session.give_up()
@@ -356,7 +393,13 @@ class ClientBase:
         """
         guarded(self._session, self._calls.renew, keep=keep)
 
+    def _stop_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.stop()
+
     def __del__(self) -> None:
+        if (relay := getattr(self, "_relay", None)) is not None:
+            relay.ask_to_stop()
         held = getattr(self, "_held", None)
         leaving.collected(None if held is None else held.calls)
 

@@ -155,6 +155,7 @@ RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
         "votes_primary_alive": "votes_heard",
         "votes_reported": "votes_told",
     },
+    "relay": {},
     "server": {
         "abandonments_sent": "proxies_told_of_abandoned",
         "reads_rejected": "reads_turned_away",
@@ -163,5 +164,12 @@ RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """By role: new name and old name of a counter; for one release the metrics have both."""
 
-COUNTERS: Final[Mapping[str, Mapping[str, str]]] = {"proxy": PROXY, "server": SERVER}
+RELAY: Final[Mapping[str, str]] = {
+    "rows_taken": "Outgoing rows moved to the outbox.",
+    "messages_sent": "Messages that servers have stored.",
+    "rows_refused": "Outgoing rows that cannot be messages, moved to pubsub.refused.",
+    "takeovers": "Times that it took over from another relay.",
+}
+
+COUNTERS: Final[Mapping[str, Mapping[str, str]]] = {"proxy": PROXY, "relay": RELAY, "server": SERVER}
 """By role: name as in the report -> help text."""

@@ -45,7 +45,7 @@ class Snapshot:
     """The metrics of one process.
 
     Attributes:
-        role: "proxy" or "server".
+        role: "proxy", "relay" or "server".
         unready: short reason why the process cannot serve now, "" if it can.
         counters: the counters of its report, by name.
         gauges: gauges with the same name are adjacent and have the same labels.

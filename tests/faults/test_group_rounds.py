@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.forkserver import forking
-from tests.faults.group_rounds import run_cluster
-from tests.faults.group_told import Told
+from tests.faults.group_rounds import Told, run_cluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 

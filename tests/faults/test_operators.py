@@ -18,7 +18,6 @@ from tests.faults.cluster import Cluster, Process, until
 from tests.faults.hostile import KEYS, with_keys
 
 pytestmark = pytest.mark.faults
-
 PATIENT = ("--wait", "30", "--yes", "--json")
 
 
@@ -30,25 +29,24 @@ class Operator:
 
     def __call__(self, *words: str, proxies: list[str] | None = None) -> tuple[int, Any, str]:
         """Exit code, facts, the line of the error."""
-        self._capsys.readouterr()
-        named = [word for address in proxies or self._cluster.addresses for word in ("--proxy", address)]
         facts = self._cluster.key_settings()
+        named = [word for address in proxies or self._cluster.addresses for word in ("--proxy", address)]
         named += [word for key in facts.get("proxy_keys", ()) for word in ("--proxy-key", key)]
         named += ["--key", facts["key_file"]] if facts else []
-        return self._shown(main([*words, *named, *(PATIENT if "--json" not in words else ())]))
+        return self._run([*words, *named, *(PATIENT if "--json" not in words else ())])
 
-    def _shown(self, code: int) -> tuple[int, Any, str]:
-        shown = self._capsys.readouterr()
-        return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
+    def _run(self, words: list[str]) -> tuple[int, Any, str]:
+        self._capsys.readouterr()
+        code, (out, err) = main(words), self._capsys.readouterr()
+        return code, json.loads(out) if out.startswith("{") else out, err
 
     def offline(self, *words: str) -> tuple[int, Any, str]:
         """The same without a cluster."""
-        self._capsys.readouterr()
-        return self._shown(main([*words, "--json"]))
+        return self._run([*words, "--json"])
 
     def done(self, *words: str) -> Any:
         code, facts, err = self(*words)
-        assert code == 0, err
+        assert not code, err
         return facts
 
 

@@ -33,6 +33,9 @@ PR_SET_PDEATHSIG = 1
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 2 * 1024**3
 
+STARTS = 5
+"""Ports that a new server tries."""
+
 SETTINGS: dict[str, str] = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "32MB",
@@ -106,6 +109,10 @@ def initialised() -> Path:
     return copy
 
 
+class PortTaken(AssertionError):
+    """Another program listens at the port of a server that starts."""
+
+
 class Postgres:
     """One server; a context manager that starts it, and removes its data at the end.
 
@@ -126,6 +133,11 @@ class Postgres:
 
     def __enter__(self) -> Self:
         try:
+            for _ in range(STARTS - 1):
+                with contextlib.suppress(PortTaken):
+                    self.start()
+                    return self
+                self.port = free_port()  # A program that does not claim its ports was faster.
             self.start()
         except BaseException:
             self.place.remove()
@@ -171,7 +183,10 @@ class Postgres:
         until(self._is_ready, "PostgreSQL takes connections")
 
     def _is_ready(self) -> bool:
-        assert self.is_running, f"PostgreSQL ended at its start:\n{self.log.read_text()[-2000:]}"
+        if not self.is_running:
+            said = self.log.read_text()[-2000:]
+            kind = PortTaken if "Address already in use" in said else AssertionError
+            raise kind(f"PostgreSQL ended at its start:\n{said}")
         try:
             psycopg.connect(self.url("postgres"), connect_timeout=10).close()
         except psycopg.OperationalError:

@@ -108,14 +108,18 @@ def _begun(context: GroupContext, key: Key, say: Say) -> list[tuple[Lane, int, i
     said: tuple[Tried | Later | Dead, ...] = (*say.tried, *say.later, *say.dead)
     for one in said:
         part = context.part_at(one.log, one.offset)
-        if part is None or not _is_its(context, key, part, one.log, one.offset):
+        if part is None:
             continue
         lane = part, one.log
+        its = _is_its(context, key, part, one.log, one.offset)
+        if not its and not _is_claimed(context, part, one.log, one.offset):
+            continue
         mine = one.offset in context.group.members[key].held.get(lane, ())
         new = not context.group.facts.at(part, one.log, one.offset).attempts
         if new and not isinstance(one, Dead) and len(context.group.facts) >= RETRIES_MAX:
-            reason = explained(TOO_MANY_RETRIES, _error(one))
-            dead_letter(context, key, part, one.log, one.offset, reason)
+            if its:
+                reason = explained(TOO_MANY_RETRIES, _error(one))
+                dead_letter(context, key, part, one.log, one.offset, reason)
             continue
 
         def begun(fact: Fact, one: Tried | Later | Dead = one) -> Fact:
@@ -126,6 +130,8 @@ def _begun(context: GroupContext, key: Key, say: Say) -> list[tuple[Lane, int, i
 
         mine = mine or context.group.facts.at(*lane, one.offset).attempts < one.attempts
         context.group.facts.change(*lane, one.offset, one.offset + 1, begun)
+        if not its:  # It was given up meanwhile. The attempt counts, and the other member decides how it ends.
+            continue
         if isinstance(one, Dead):
             dead_letter(context, key, part, one.log, one.offset, one.reason)
         elif mine:  # A repeat does not put it off again.
@@ -142,6 +148,12 @@ def _is_its(context: GroupContext, key: Key, part: int, log: str, offset: int) -
     """Return True if the member holds a record, or it waits."""
     mine = context.group.members[key].held.get((part, log))
     return (mine is not None and offset in mine) or context.backlog.waits(part, log, offset)
+
+
+def _is_claimed(context: GroupContext, part: int, log: str, offset: int) -> bool:
+    """Return True if a member holds a record."""
+    group = context.group
+    return any(offset in group.members[key].held.get((part, log), ()) for key in group.holders_of(part))
 
 
 def _return_rest(context: GroupContext, key: Key, lane: Lane, low: int, high: int, named: Ranges) -> None:

@@ -329,6 +329,25 @@ def test_the_pause_after_a_killed_attempt_begins_with_the_members_last_sign(stag
     assert again.work(1, keep=[Range(log, 2, 3)]).line(1).attempts == 1
 
 
+def test_an_attempt_counts_that_is_told_while_another_member_holds_the_record(stage: Stage) -> None:
+    """Otherwise a message that kills two members in turn never becomes a dead letter (GR17)."""
+    one = filled(stage, 2, attempts=2, on_lost="redeliver", lost_ms=1000)
+    log = log_of(stage)
+    one.work(1)
+    stage.sleep(8)
+    two = another(one, "w2")
+    assert two.work(1).line(1).doubtful
+    back = Worker(stage, "w1", opening=one.number + 10)
+    back.subscription = one.subscription
+    back.work(tried=[Tried(log, 1, 1)], later=[Later(log, 1, 60_000, 1)])
+    assert two.work(keep=[Range(log, 1, 2)]).line(1).attempts == 1
+    back.work(dead=[Dead(log, 1, 2, "no")])
+    assert facts(stage)["dead_letters"] == 0
+    two.work(tried=[Tried(log, 1, 2)])
+    back.work(9)
+    assert facts(stage)["dead_letters"] == 1
+
+
 def test_a_message_that_waited_is_answered_with_offers(stage: Stage) -> None:
     """Its process may have ended, and a claim would be in doubt. The rule is docs/explanation/groups.md, GR27."""
     one = filled(stage, 0)

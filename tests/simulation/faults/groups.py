@@ -6,8 +6,7 @@ from functools import partial
 
 from tests.simulation.cast import Cast
 from tests.simulation.faults.kinds import Fault
-from tests.simulation.grouping.mortal import CLAIMED, COMMITTED, IN_HANDLER
-from tests.simulation.grouping.worker import Worker
+from tests.simulation.grouping.worker import CLAIMED, COMMITTED, IN_HANDLER, Worker
 from tests.simulation.supervisor import Supervisor
 
 

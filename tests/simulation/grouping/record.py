@@ -90,6 +90,17 @@ class Crew:
     def key(self) -> tuple[str, str]:
         return self.plan.topic, self.plan.name
 
+    def killed(self, body: str, message_id: str, *, last: bool) -> str:
+        """Note that a message has killed a process; return an objection if its attempts do not count (GR17, GR23)."""
+        self.poisoned.add(message_id)
+        self.killed_last += last
+        self.kills[body] += 1
+        wish = self.plan.wish
+        most = wish.attempts + len(self.plan.members) + self.untold  # Some are told only when all are back.
+        if self.kills[body] <= most or self.redriven or self.ended or self.resumed:
+            return ""
+        return f"{body} has killed {self.kills[body]} processes of group {self.plan.name}"
+
 
 class Told:
     """The records that were told as done, with an answer.

@@ -29,9 +29,8 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
-from tests.simulation.clients import HandlerError
+from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME, Killed
-from tests.simulation.grouping.mortal import CLAIMED, IN_HANDLER, MortalNode
 from tests.simulation.grouping.plan import Plan, is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
 from tests.simulation.grouping.tasks_loop import TaskLoop
@@ -49,6 +48,8 @@ TOLD_SECONDS_MAX = 0.02
 FINISHING_SECONDS_MAX = 0.005
 """Longest handler without faults, so that members handle the thousands of messages of a busy run within its end."""
 
+IN_HANDLER, CLAIMED, COMMITTED = "in the handler", "between claim and commit", "between commit and done"
+
 
 class Membership:
     """One group of a worker.
@@ -65,20 +66,24 @@ class Membership:
         self.empty = 0
 
 
-class Worker(MortalNode):
+class Worker(ClientNode):
     """A client that is a member of some groups.
 
     Attributes:
+        kill_at: the place where its process is to be killed; "": nowhere.
         when_told: called with it, soon after it has told something as done; None: nothing is.
+        finishing: its handlers fail no more.
         away: it is not started.
         stores: store IDs that it had.
     """
 
     def __init__(self, world: World, host: Host, proxies: tuple[str, ...], crews: Crews, plans: list[Plan]) -> None:
-        super().__init__(world, host, proxies, crews)
+        super().__init__(world, host, proxies, power_safe=False)
+        self.crews, self.history = crews, crews.history
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
+        self.kill_at = ""
         self.when_told: Callable[[Worker], None] | None = None
-        self.away = False
+        self.finishing = self.away = False
         self.directory = 0
         self.blocked = False
         self.on_start = self._started
@@ -273,6 +278,15 @@ class Worker(MortalNode):
             error = raised
         self._ended(membership, taken, error)
 
+    def _watch_commits(self, source: Any) -> None:
+        handled = source.handled
+
+        def seen(attempt: Any) -> None:
+            handled(attempt)
+            self._maybe_killed(COMMITTED)
+
+        source.handled = seen
+
     async def _run(self, flow: Flow[Any]) -> Any:
         self.operations += 1
         try:
@@ -294,6 +308,16 @@ class Worker(MortalNode):
         future: asyncio.Future[None] = self.tasks.create_future()
         self._sleeps.append((self.host.monotonic() + seconds, future))
         await future
+
+    def _maybe_killed(self, place: str) -> None:
+        if self.kill_at == place and not self.world.over:
+            self._killed(place)
+
+    def _killed(self, place: str) -> None:
+        self.kill_at = ""
+        self.world.note(f"{self.name} is killed {place}")
+        self.host.disk.end_process()
+        raise Killed
 
     async def _handle(self, membership: Membership, message: Message, transaction: Any) -> None:
         crew, plan, random = membership.crew, membership.plan, self.world.random
@@ -317,20 +341,14 @@ class Worker(MortalNode):
             raise Reject("no use") if how == "reject" else HandlerError("on purpose")
         number = transaction.execute("select count(*) from effects").get
         self._maybe_killed(CLAIMED)
-        transaction.execute(
-            "insert into effects (topic, crew, body, id, attempts, doubtful, turn, number)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                plan.topic,
-                plan.name,
-                body,
-                message.id,
-                message.attempts,
-                message.doubtful,
-                self.crews.next_turn(),
-                number,
-            ),
-        )
+        _insert(transaction, plan, message, self.crews.next_turn(), number)
+
+    def _killed_by(self, message: Message, crew: Crew) -> None:
+        """A message kills the process."""
+        self.crews.counters["group handlers killed by a message"] += 1
+        if found := crew.killed(message.body.decode(), message.id, last=self.finishing):
+            self.history.violate(found)
+        self._killed(IN_HANDLER)
 
     # Errors
 
@@ -376,18 +394,7 @@ class Worker(MortalNode):
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows of its table."""
-        path = f"/{self.name}/{self.client}.db"
-        if self.alive:
-            return list(self.session.store.db.execute(_SELECT))
-        if path not in self.host.disk.files:
-            return []
-        db = apsw.Connection(path, vfs=NAME)
-        db.pragma("locking_mode", "exclusive")
-        try:
-            there = list(db.execute("select 1 from sqlite_schema where name = 'effects'"))
-            return list(db.execute(_SELECT)) if there else []
-        finally:
-            db.close()
+        return list(self.session.store.db.execute(_SELECT)) if self.alive else _rows_at_rest(self)
 
     def effects(self) -> list[tuple[tuple[str, str], Effect]]:
         """The effects in its table, each with its group."""
@@ -403,3 +410,23 @@ class Worker(MortalNode):
 
 
 _SELECT = "select topic, crew, body, id, attempts, doubtful, turn from effects order by n"
+
+
+def _rows_at_rest(worker: Worker) -> list[tuple[Any, ...]]:
+    path = f"/{worker.name}/{worker.client}.db"
+    if path not in worker.host.disk.files:
+        return []
+    db = apsw.Connection(path, vfs=NAME)
+    db.pragma("locking_mode", "exclusive")
+    try:
+        there = list(db.execute("select 1 from sqlite_schema where name = 'effects'"))
+        return list(db.execute(_SELECT)) if there else []
+    finally:
+        db.close()
+
+
+def _insert(transaction: Any, plan: Plan, message: Message, turn: int, number: int) -> None:
+    transaction.execute(
+        "insert into effects (topic, crew, body, id, attempts, doubtful, turn, number) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (plan.topic, plan.name, message.body.decode(), message.id, message.attempts, message.doubtful, turn, number),
+    )

@@ -71,7 +71,7 @@ def lock_again(connection: StoreConnection, client: str, path: str, lost: tuple[
     """
     asked = False
     while not lock(connection, client):
-        found = _holder(connection, client)
+        found = holder(connection, client)
         if found is not None and found[:2] != lost:
             raise StoreInUse(path, _described(found))
         if found is not None and not asked:
@@ -92,7 +92,7 @@ where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
 _Holder = tuple[int, str, str | None]
 
 
-def _holder(connection: StoreConnection, client: str) -> _Holder | None:
+def holder(connection: StoreConnection, client: str) -> _Holder | None:
     """Return PID, start and address of the connection with the lock; None if it is free by now."""
     return connection.execute(_HOLDER, (client,)).fetchone()
 
@@ -107,7 +107,7 @@ def _described(found: _Holder) -> str:
 
 def in_use(connection: StoreConnection, client: str, path: str) -> StoreInUse:
     """Build the error for a lock that another connection has."""
-    found = _holder(connection, client)
+    found = holder(connection, client)
     return StoreInUse(path, "it has ended just now" if found is None else _described(found))
 
 

@@ -6,7 +6,7 @@
 -- Rows come and go all the time, so autovacuum begins after a number of dead rows, not after a share of the table. Bodies
 -- are stored without compression, which PostgreSQL would try for each of them.
 
-create schema pubsub;
+create schema if not exists pubsub;
 
 create table pubsub.format (
     single boolean primary key default true check (single),
