@@ -126,7 +126,7 @@ def end(connection: StoreConnection, client: str) -> Place | None:
 
 def stale_holder(connection: StoreConnection, client: str) -> int | None:
     """Return the PID of the connection with a client's lock, unless it waits to begin a life; None: there is none."""
-    found = _holder(connection, client)
+    found = holder(connection, client)
     if found is None:
         return None
     waits = connection.execute("select exists (select from pg_locks where pid = %s and not granted)", found[:1])
