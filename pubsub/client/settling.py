@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from pubsub.client.core.group_core import GroupCore
+from pubsub.client.core.group_looks import settling
 from pubsub.client.storage.interface import ClientStore
 from pubsub.errors import PubsubError
 
@@ -27,5 +28,5 @@ def look_up(core: GroupCore, store: ClientStore, name: str) -> None:
             continue
         if found is None:
             _log.warning("client %s: member %s of group %s is not in the database", name, one.client, member.name)
-        else:
-            core.settle_member(one, found)
+        elif (work := settling(one, found)) is not None:
+            core.settling.append((member, work))  # Its answer tells nothing: the service asks again.

@@ -10,7 +10,7 @@ from zlib import crc32
 from pubsub.client.core.changes import GroupForgotten, GroupJoined, GroupOpened
 from pubsub.client.core.core import ASKED_MAX, SYNC_SECONDS, CoreSettings
 from pubsub.client.core.effects import Due, Outgoing
-from pubsub.client.core.group_looks import LookedUp, Silent, settling, silent_member
+from pubsub.client.core.group_looks import Silent, silent_member
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_places import Places
 from pubsub.client.core.group_request import Ask, Wish, error_of
@@ -46,7 +46,7 @@ class GroupCore(PatternCore):
     Attributes:
         members: the memberships by topic and name of the group.
         former: memberships under an earlier store ID, which only have to give back their records.
-        silent: members to be looked up in the client's database.
+        silent, settling: members to be looked up in the client's database, and messages about those that were.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GroupCore(PatternCore):
         self.members: dict[tuple[str, str], GroupMember] = {}
         self.former: list[GroupMember] = []
         self.silent: list[Silent] = []
-        self._settling: list[tuple[GroupMember, Work]] = []
+        self.settling: list[tuple[GroupMember, Work]] = []
         self._settled: list[int] = []
         self._last_member = 0
         self._group_flights: dict[int, _Flight] = {}
@@ -174,12 +174,6 @@ class GroupCore(PatternCore):
                 self.flights.forgotten.append(token)
         tokens.clear()
 
-    def settle_member(self, silent: Silent, found: LookedUp) -> None:
-        """Tell the service what a silent member has done. Its answer tells nothing: the service asks again."""
-        work = settling(silent, found)
-        if work is not None:
-            self._settling.append((silent.member, work))
-
     # Answers to requests about a group
 
     def _asked(self, member: GroupMember, ask: Ask, status: Status, flight: _Flight, now: float) -> None:
@@ -265,9 +259,7 @@ class GroupCore(PatternCore):
         member.log = status.log or member.log
         member.retries.restart(proxy)
         self.proxy = proxy
-        if status.silent and self.settings.database:
-            found = silent_member(member, work.subscription, status.silent)
-            self.silent += [] if found is None else [found]
+        self.silent += silent_member(member, work.subscription, status.silent)
         member.answered(work, lines, records, status.reason, now)
         if work.leave and not member.left:
             change = GroupOpened(member.member, True, member.cuts)
@@ -343,10 +335,10 @@ class GroupCore(PatternCore):
                 if before is not None and before is not member.sent:
                     self._forget(before.tokens)
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
-        for member, work in self._settling:
+        for member, work in self.settling:
             self._forget(self._settled)
             out.append(self._group_out(member, work, self._settled, member.retries.proxy, work.number))
-        self._settling = []
+        self.settling = []
         return out
 
     def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:

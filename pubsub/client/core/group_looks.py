@@ -48,15 +48,15 @@ class LookedUp(NamedTuple):
     cut: bool = False
 
 
-def silent_member(member: GroupMember, number: int, text: str) -> Silent | None:
-    """Return the member that an answer names; None if it names none."""
+def silent_member(member: GroupMember, number: int, text: str) -> list[Silent]:
+    """Return the member that an answer names, in a list; an empty list if it names none."""
     words = text.split("/")
-    if len(words) != 3 or not is_id(words[0]) or not is_hex(words[1]):
-        return None
+    if not member.database or len(words) != 3 or not is_id(words[0]) or not is_hex(words[1]):
+        return []
     try:
-        return Silent(member, number, words[0], words[1], parse_number(words[2]))
+        return [Silent(member, number, words[0], words[1], parse_number(words[2]))]
     except ValueError:
-        return None
+        return []
 
 
 def settling(silent: Silent, found: LookedUp) -> Work | None:
