@@ -53,11 +53,7 @@ _log: Final = logging.getLogger("pubsub.client")
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSettings:
-    """The client's settings that the core uses; units as in `ClientSettings`.
-
-    Attributes:
-        database: identifies the database of the client's state; "": it is a file.
-    """
+    """The client's settings that the core uses; units as in `ClientSettings`. `database`: its ID; "": a file."""
 
     client: str
     path: str

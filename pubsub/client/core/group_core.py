@@ -75,8 +75,7 @@ class GroupCore(PatternCore):
         """Load memberships in the form of `Store.groups`; return them."""
         found = []
         for member, topic, name, store, number, log, values, wish, cuts, left in rows:
-            made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
-            made.database = self.settings.database
+            made = self._make(member, topic, name, store)
             made.load(number, log, decode_values(values.encode("ascii")), Wish.of(wish), cuts, left=left)
             self._last_member = max(self._last_member, member)
             if store == self.publisher:
@@ -99,12 +98,15 @@ class GroupCore(PatternCore):
         found = self.members.get((topic, name))
         if found is None:
             self._last_member += 1
-            retries = self._retries()
-            found = GroupMember(self._last_member, self.settings.client, topic, name, self.publisher, retries)
+            found = self._make(self._last_member, topic, name, self.publisher)
             found.cuts = found.cuts_now = self.cuts
-            found.database = self.settings.database
             self.members[topic, name] = found
         return found
+
+    def _make(self, member: int, topic: str, name: str, store: str) -> GroupMember:
+        made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
+        made.database = self.settings.database
+        return made
 
     def all_members(self) -> list[GroupMember]:
         """Return all memberships."""
@@ -335,11 +337,12 @@ class GroupCore(PatternCore):
                 if before is not None and before is not member.sent:
                     self._forget(before.tokens)
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
-        for member, work in self.settling:
-            self._forget(self._settled)
-            out.append(self._group_out(member, work, self._settled, member.retries.proxy, work.number))
-        self.settling = []
-        return out
+        return [*out, *self._settling_out()] if self.settling else out
+
+    def _settling_out(self) -> list[Outgoing]:
+        settling, self.settling = self.settling, []
+        self._forget(self._settled)
+        return [self._group_out(one, work, self._settled, one.retries.proxy, work.number) for one, work in settling]
 
     def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:
         if member.remaking and isinstance(ask.failure, GroupDiffers) and ask.wish.mode != Wish().mode:

@@ -65,8 +65,6 @@ class Store(FileReading):
             StoreFull.
     """
 
-    database = ""
-
     def __init__(
         self,
         path: Path,
@@ -370,9 +368,6 @@ class Store(FileReading):
             known = and_then(self.known_milliseconds(), milliseconds)
             self._put_state("milliseconds", milliseconds)
             self.db.execute("insert or replace into pubsub_state values ('known', ?)", (",".join(map(str, known)),))
-
-    def settle_other(self, client: str, store: str, topic: str, group: str, number: int) -> None:
-        """Return None: a file has the state of one client."""
 
     def forked(self, error: AfterFork) -> None:
         """Abandon the connection in a child process; later uses raise `error`."""

@@ -25,6 +25,15 @@ def settled_key(work: Work) -> Key:
     return client, store
 
 
+def note_database(context: GroupContext, key: Key, database: str) -> None:
+    """Keep the database that a member names."""
+    member = context.group.members[key]
+    if member.database != database:
+        member.database = database
+        context.group.dirty[key] = None
+        context.note()
+
+
 def settle(context: GroupContext, work: Work, *, heard: bool) -> tuple[str, int]:
     """Apply a WORK that settles another member.
 

@@ -22,7 +22,7 @@ from pubsub.protocol.messages import Outcome, Subscribe, Unsubscribe
 from pubsub.server.groups.activity import Poll, ranges_of
 from pubsub.server.groups.handing import answer, hand, room_of
 from pubsub.server.groups.memory import Memory
-from pubsub.server.groups.settling import settle, settled_key, to_look_up
+from pubsub.server.groups.settling import note_database, settle, settled_key, to_look_up
 from pubsub.server.groups.work import apply_work, finish
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
@@ -249,10 +249,7 @@ class Groups:
         apply_work(context, key, work.say, work.number, work.epoch, cut=bool(work.cut), leave=bool(work.leave))
         member = group.members[key]
         member.heard = context.stamp
-        if member.database != work.database:
-            member.database = work.database
-            group.dirty[key] = None
-            context.note()
+        note_database(context, key, work.database)
         if not member.held:
             activity.held_since.pop(key, None)
         wait = min(work.wait_ms / 1000, state.settings.wait_seconds_max) if work.records_max else 0.0
