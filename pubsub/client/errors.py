@@ -328,3 +328,19 @@ class DatabaseOlder(StorageError):
             "acknowledged; the next call continues from the database's state, as after a power cut",
         )
         self.args = path, known, found
+
+
+class LifeEnded(StorageError):
+    """A member of a group with the same database has looked this client up there, because the service had not heard it.
+
+    Its messages went to other members, and nothing of the refused commit happened. The next call reads the state from
+    the database, and continues as after a restart.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            path,
+            "the service did not hear this client, so another member of a group ended its life in the database; the "
+            "next call reads the state again and continues as after a restart",
+        )
+        self.args = (path,)

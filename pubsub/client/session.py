@@ -37,6 +37,7 @@ from pubsub.client.session_parts import (
     load_core,
     open_store,
 )
+from pubsub.client.settling import look_up
 from pubsub.client.signs_of_life import may_enter
 from pubsub.client.steps import Steps
 from pubsub.client.storage.interface import ClientStore
@@ -262,6 +263,8 @@ class Session(Steps):
             self.commit([change for one in due for change in one.changes], fsync=True)
             for one in due:
                 one.then()
+        if core.silent:
+            look_up(core, self.store, self.name)
         if core.outbox.is_untidy:
             self.commit(())
         if core.wants_sync:

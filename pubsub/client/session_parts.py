@@ -190,6 +190,7 @@ def load_core(
             outbox_bytes_max=settings.outbox_bytes_max,
             prefetch_records=settings.prefetch_records,
             prefetch_bytes=settings.prefetch_bytes,
+            database=store.database,
         ),
         numbers,
         store.state("cuts"),

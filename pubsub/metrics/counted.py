@@ -132,6 +132,7 @@ SERVER: Final[Mapping[str, str]] = {
     "groups_ended": "Consumer groups that were ended.",
     "groups_resumed": "Consumer groups that an operator resumed after a restore.",
     "group_records_released": "Messages of groups that an operator released from a member.",
+    "group_records_settled": "Messages of groups that a member with the same database looked up, and that went back.",
     "group_records_given_up": "Messages of groups that their policy gave up at a silent member.",
     "group_ranges_done_after_end": "Ranges that members told as done after their group had ended.",
     "subscriptions_made": "Subscriptions that began at the end.",

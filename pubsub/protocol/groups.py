@@ -56,6 +56,11 @@ class Work:
     """1: the last message of this process. It gets nothing, and neither does an earlier one that waits."""
     log: Hex = ""
     avoid: Hex = ""
+    database: Hex = ""
+    """Identifies the database with the member's state, which members may share; "": no other member can look there."""
+    settles: Annotated[Word, "!settles"] = ""
+    """Another member, as `client/store`, that the sender has looked up in their database. The body then has the `done`
+    and `tried` of that member, and `number` is its number. The rest of its claims goes back."""
     say: Said = NOTHING
 
 

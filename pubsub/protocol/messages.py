@@ -354,6 +354,9 @@ class Status:
     """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
     after: Number = 0
     """With BUSY, to PUT above a quota: milliseconds until the row after `last` may be sent again; 0: not known."""
+    silent: Word = ""
+    """To WORK: another member with claims, as `client/store/number`, which is not heard and has its state in the
+    database of the one that asks. The latter looks it up there."""
     body: Contents = b""
     """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. A
     line follows for each subscriber with topics that match its patterns and that it may not get. To PERIODIC: the

@@ -50,6 +50,8 @@ GROUPS: dict[type, dict[str, Any]] = {
         claim=flags,
         cut=flags,
         leave=flags,
+        database=maybe,
+        settles=words,
         say=says,
     ),
     Describe: dict(

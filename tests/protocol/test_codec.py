@@ -239,6 +239,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "patterns": maybe,
         "defaults": words,
         "after": numbers,
+        "silent": words,
         **store_directory,
         "body": bodies,
     },

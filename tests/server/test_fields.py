@@ -92,7 +92,7 @@ PARTS = (Thinned(3, 5, 1, 6),)
 REMOVAL = Removal(True, 3, (Round(3, A, 2),))
 LEG = Span(A, 2, 4, 3, 8, doubtful=True)
 GROUP = GroupRow(7, True, 3, True, 8, 9, 10, True, True, (Span(A, 1, 4), Span(B, 1)))
-MEMBER = MemberRow(5, 6, True, 7, (HeldRow(1, A, 3, 5),))
+MEMBER = MemberRow(5, 6, True, 7, (HeldRow(1, A, 3, 5),), "0123456789abcdef")
 RETRY = RetryRow(2, A, 4, 6, 3, 1, 2, 9, True, "E%3A%20no")
 COPY = CopyRow(1, B, 2, 1, PUBLISHERS[1], 3, 4, len(BODY), 5, "why", 6)
 COPIES = [structs.replace(COPY, log=A, offset=offset, state=0, reason="bad") for offset in (1, 2)]

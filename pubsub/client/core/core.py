@@ -53,7 +53,7 @@ _log: Final = logging.getLogger("pubsub.client")
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSettings:
-    """The client's settings that the core uses; units as in `ClientSettings`."""
+    """The client's settings that the core uses; units as in `ClientSettings`. `database`: its ID; "": a file."""
 
     client: str
     path: str
@@ -65,6 +65,7 @@ class CoreSettings:
     outbox_bytes_max: int
     prefetch_records: int
     prefetch_bytes: int
+    database: str = ""
 
 
 class ClientCore:

@@ -10,6 +10,7 @@ from zlib import crc32
 from pubsub.client.core.changes import GroupForgotten, GroupJoined, GroupOpened
 from pubsub.client.core.core import ASKED_MAX, SYNC_SECONDS, CoreSettings
 from pubsub.client.core.effects import Due, Outgoing
+from pubsub.client.core.group_looks import Silent, silent_member
 from pubsub.client.core.group_member import GroupMember
 from pubsub.client.core.group_places import Places
 from pubsub.client.core.group_request import Ask, Wish, error_of
@@ -45,6 +46,7 @@ class GroupCore(PatternCore):
     Attributes:
         members: the memberships by topic and name of the group.
         former: memberships under an earlier store ID, which only have to give back their records.
+        silent, settling: members to be looked up in the client's database, and messages about those that were.
     """
 
     def __init__(
@@ -59,6 +61,9 @@ class GroupCore(PatternCore):
         self.cuts = cuts
         self.members: dict[tuple[str, str], GroupMember] = {}
         self.former: list[GroupMember] = []
+        self.silent: list[Silent] = []
+        self.settling: list[tuple[GroupMember, Work]] = []
+        self._settled: list[int] = []
         self._last_member = 0
         self._group_flights: dict[int, _Flight] = {}
 
@@ -70,7 +75,7 @@ class GroupCore(PatternCore):
         """Load memberships in the form of `Store.groups`; return them."""
         found = []
         for member, topic, name, store, number, log, values, wish, cuts, left in rows:
-            made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
+            made = self._make(member, topic, name, store)
             made.load(number, log, decode_values(values.encode("ascii")), Wish.of(wish), cuts, left=left)
             self._last_member = max(self._last_member, member)
             if store == self.publisher:
@@ -93,11 +98,15 @@ class GroupCore(PatternCore):
         found = self.members.get((topic, name))
         if found is None:
             self._last_member += 1
-            retries = self._retries()
-            found = GroupMember(self._last_member, self.settings.client, topic, name, self.publisher, retries)
+            found = self._make(self._last_member, topic, name, self.publisher)
             found.cuts = found.cuts_now = self.cuts
             self.members[topic, name] = found
         return found
+
+    def _make(self, member: int, topic: str, name: str, store: str) -> GroupMember:
+        made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
+        made.database = self.settings.database
+        return made
 
     def all_members(self) -> list[GroupMember]:
         """Return all memberships."""
@@ -252,6 +261,7 @@ class GroupCore(PatternCore):
         member.log = status.log or member.log
         member.retries.restart(proxy)
         self.proxy = proxy
+        self.silent += silent_member(member, work.subscription, status.silent)
         member.answered(work, lines, records, status.reason, now)
         if work.leave and not member.left:
             change = GroupOpened(member.member, True, member.cuts)
@@ -327,7 +337,12 @@ class GroupCore(PatternCore):
                 if before is not None and before is not member.sent:
                     self._forget(before.tokens)
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
-        return out
+        return [*out, *self._settling_out()] if self.settling else out
+
+    def _settling_out(self) -> list[Outgoing]:
+        settling, self.settling = self.settling, []
+        self._forget(self._settled)
+        return [self._group_out(one, work, self._settled, one.retries.proxy, work.number) for one, work in settling]
 
     def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:
         if member.remaking and isinstance(ask.failure, GroupDiffers) and ask.wish.mode != Wish().mode:

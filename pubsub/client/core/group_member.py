@@ -159,7 +159,7 @@ class GroupMember(GroupWork):
             self.client, self.topic, self.name, self.number, number, self.store, epoch,
             records_max=want, bytes_max=CLAIMED_BYTES_MAX if want else 0, wait_ms=int(wait * 1000),
             claim=int(bool(want) and (self.before or self.pace.fast)), cut=int(self.cuts_now > self.cuts),
-            leave=int(leaves), log=self.log, avoid=self.avoid, say=say,
+            leave=int(leaves), log=self.log, avoid=self.avoid, database=self.database, say=say,
         )  # fmt: skip
         self.sent = Sent(work, work.wait_ms > 0, self._deadline(now, work), now, ended, self._tokens())
         self._changed, self.sent_at = False, now

@@ -120,6 +120,7 @@ class GroupWork:
         begun: number of the attempt by position, of attempts that are on the disk.
         ready: True if a call may begin a record now, for readers without the lock.
         losses: losses of the whole group that the application has not learned of.
+        database: identifies the database with its state; "": it is a file.
         remaking: True while the group is made anew, because no holder knows it any more.
     """
 
@@ -142,6 +143,7 @@ class GroupWork:
         self.begun: dict[Position, int] = {}
         self.ended: dict[Position, Ended] = {}
         self.ready = self.remaking = False
+        self.database = ""
         self.losses: list[DataLoss] = []
         self._rows = Places()
         self._stale_lanes: dict[Lane, None] = {}

@@ -48,6 +48,13 @@ class FileReading(Reading):
         """Return one of the client's own values: store, milliseconds, known, cuts, boot, clean."""
         return self.db.execute("select value from pubsub_state where key = ?", (key,)).get
 
+    # Other clients
+
+    database = ""
+
+    def settle_other(self, client: str, store: str, topic: str, group: str, number: int) -> None:
+        """Return None: a file has the state of one client."""
+
     # The application's statements
 
     @property

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pubsub.client.core.changes import Change
+from pubsub.client.core.group_looks import LookedUp
 from pubsub.client.core.message import RunSlice
 from pubsub.errors import AfterFork
 from pubsub.protocol import Position
@@ -94,6 +95,10 @@ class ClientStore(Database, Protocol):
     """The session sets it. It is called when memory may differ from the state: a commit is in doubt, or the state went
     back. The session sends nothing more then, and its next call loads the state again.
     """
+
+    @property
+    def database(self) -> str:
+        """Return the ID of the database, the same for each client in it; "": no other client has its state there."""
 
     @property
     def power_safe(self) -> bool:
@@ -175,6 +180,23 @@ class ClientStore(Database, Protocol):
 
         Raises:
             StorageError: the commit failed.
+        """
+
+    # Other clients
+
+    def settle_other(self, client: str, store: str, topic: str, group: str, number: int) -> LookedUp | None:
+        """End the life of another client with its state in the same database, so that it commits nothing more; then
+        return what it has done as the member of a group.
+
+        Args:
+            client, store: the member.
+            topic, group, number: the group, as the member has joined it.
+
+        Returns:
+            None: the database does not have the member.
+
+        Raises:
+            StorageError: the database cannot be used now.
         """
 
     # Reading: `Reading` implements these for every store.

@@ -107,6 +107,8 @@ class Activity:
         due: monotonic seconds at which a delayed record is due.
         sizes: the mean bytes of records that went to a member.
         counts: events, by name.
+        silent: members with claims that were silent at the last look, and that others can look up in a database.
+        looks: of these, the member that was told to look it up, and when.
     """
 
     since: float
@@ -122,6 +124,8 @@ class Activity:
     due: float = float("inf")
     sizes: dict[Key, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    silent: list[Key] = field(default_factory=list)
+    looks: dict[Key, tuple[Key, float]] = field(default_factory=dict)
 
     def silence(self, key: Key, now: float) -> float:
         """Return the seconds for which a member has not been heard."""

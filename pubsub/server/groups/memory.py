@@ -17,6 +17,7 @@ from pubsub.server.groups.activity import Activity, Offer
 from pubsub.server.groups.context import GroupContext
 from pubsub.server.groups.index import PartIndex
 from pubsub.server.groups.letters import copy_out, is_full, release
+from pubsub.server.groups.settling import note_silent
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.group import Group, Key
@@ -288,6 +289,8 @@ class Memory:
                 self._lose(topic, group, key, now)
         if self._state.is_held_back(topic.name):
             return
+        if note_silent(self.context(topic, group, now)):
+            self._look[topic.name, group.name] = None
         stamp = self._state.stamps.reading(now)
         for key, member in list(group.members.items()):
             silence = activity.silence(key, now)

@@ -69,6 +69,14 @@ def apply_work(context: GroupContext, key: Key, say: Say, number: int, epoch: in
     return changed
 
 
+def give_back_all(context: GroupContext, key: Key, say: Say, *, cut: bool) -> None:
+    """Give back all that a silent member has, as its next process would: its attempts count, and nothing is kept."""
+    member = context.group.members[key]
+    number, epoch = member.number, member.epoch
+    apply_work(context, key, Say(tried=say.tried), number, epoch + 1, cut=cut, leave=False)
+    member.epoch = epoch
+
+
 def finish(context: GroupContext, key: Key | None, done: Iterable[Range]) -> None:
     """Record the finished ranges, independent of the present holders (GR19)."""
     group, backlog = context.group, context.backlog

@@ -22,6 +22,7 @@ from pubsub.protocol.messages import Outcome, Subscribe, Unsubscribe
 from pubsub.server.groups.activity import Poll, ranges_of
 from pubsub.server.groups.handing import answer, hand, room_of
 from pubsub.server.groups.memory import Memory
+from pubsub.server.groups.settling import note_database, settle, settled_key, to_look_up
 from pubsub.server.groups.work import apply_work, finish
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
@@ -215,6 +216,9 @@ class Groups:
     def _hear(self, origin: Origin, topic: Topic, group: Group, work: Work, now: float) -> None:
         """Process a WORK for this group."""
         state, key = self._state, (work.sender, work.store)
+        if work.settles:
+            self._settle(origin, topic, group, work, now)
+            return
         context = self._memory.context(topic, group, now)
         member, activity = group.members.get(key), context.activity
         if member is not None and work.number < member.number:
@@ -245,6 +249,7 @@ class Groups:
         apply_work(context, key, work.say, work.number, work.epoch, cut=bool(work.cut), leave=bool(work.leave))
         member = group.members[key]
         member.heard = context.stamp
+        note_database(context, key, work.database)
         if not member.held:
             activity.held_since.pop(key, None)
         wait = min(work.wait_ms / 1000, state.settings.wait_seconds_max) if work.records_max else 0.0
@@ -259,6 +264,18 @@ class Groups:
         if poll.expires <= now:
             activity.expired.append(key)
         self._memory.waits(topic.name, group.name, key, poll.expires)
+
+    def _settle(self, origin: Origin, topic: Topic, group: Group, work: Work, now: float) -> None:
+        """Process a WORK about another member, which the sender has looked up in their database."""
+        context, state = self._memory.context(topic, group, now), self._state
+        heard = context.activity.is_heard(settled_key(work), now, state.settings.member_liveness_seconds)
+        refused, records = settle(context, work, heard=heard)
+        self._memory.look(topic.name, group.name)
+        if refused:
+            state.replies.answer(origin, Outcome.SUPERSEDED, reason=refused, log=topic.open.id)
+            return
+        state.counters["group_records_settled"] += records
+        state.replies.answer(origin, Outcome.SUCCESS, records=records, log=topic.open.id)
 
     def _has_all(self, group: Group, key: Key, poll: Poll) -> bool:
         """Return True if a member holds, or is offered, all that its message goes on with."""
@@ -345,6 +362,7 @@ class Groups:
             records=records,
             checksum=checksum,
             log=topic.open.id,
+            silent="" if poll.work.leave else to_look_up(context, key),
             body=body,
         )
 

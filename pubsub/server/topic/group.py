@@ -56,6 +56,7 @@ class Member:
     left: bool = False
     heard: int = 0
     held: dict[Lane, IntervalSet] = field(default_factory=dict)
+    database: str = ""
 
     def hold(self, lane: Lane, low: int, high: int) -> None:
         self.held.setdefault(lane, IntervalSet()).add(low, high)
@@ -84,12 +85,12 @@ class Member:
 
     def row(self) -> MemberRow:
         held = tuple(HeldRow(*piece) for piece in self.pieces())
-        return MemberRow(self.number, self.epoch, self.left, self.heard, held)
+        return MemberRow(self.number, self.epoch, self.left, self.heard, held, self.database)
 
 
 def member_of(row: MemberRow) -> Member:
     """Return a member as stored."""
-    member = Member(row.number, row.epoch, row.left, row.heard)
+    member = Member(row.number, row.epoch, row.left, row.heard, database=row.database)
     for part, log, low, high in map(astuple, row.held):
         member.hold((part, log), low, high)
     return member

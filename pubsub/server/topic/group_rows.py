@@ -17,6 +17,7 @@ from pubsub.server.topic.spans import LogId, Number, Span
 
 Name = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
 StoreId = Annotated[str, Meta(pattern=rf"\A{HEX}\Z")]
+DatabaseId = Annotated[str, Meta(pattern=rf"\A(?:{HEX})?\Z")]
 Part = Annotated[int, Meta(ge=0, lt=PARTS_MAX)]
 Reason = Annotated[str, Meta(max_length=400)]
 ErrorText = Annotated[str, Meta(max_length=ATTEMPT_ERROR_LENGTH_MAX)]
@@ -66,6 +67,7 @@ class MemberRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
         left: True: its process has said its last message.
         heard: when it was heard, as last written (microseconds since 1970).
         held: its claims.
+        database: identifies the database with its state; "": none that another member could look into.
     """
 
     number: Number
@@ -73,6 +75,7 @@ class MemberRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     left: bool = False
     heard: Number = 0
     held: tuple[HeldRow, ...] = ()
+    database: DatabaseId = ""
 
 
 class RetryRow(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

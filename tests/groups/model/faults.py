@@ -94,7 +94,7 @@ class Faults(Network):
         if server.live is None or server.topic is None:
             return
         self.figures["failovers"] += 1
-        self.deposed = Holder(self.rules, self.random, lambda *_: None)
+        self.deposed = type(server)(self.rules, self.random, lambda *_: None)
         self.deposed.topic, self.deposed.offers = deepcopy(server.topic), deepcopy(server.offers)
         server.forget_memory()
         if not self.rules["failover"]:

@@ -35,10 +35,11 @@ class Part:
 
 @dataclass
 class MemberRow:
-    """A member at the server: its highest number, and what it has claimed, each with its part."""
+    """A member at the server: its highest number, what it has claimed, each with its part, and its database."""
 
     number: int = 0
     held: dict[Position, int] = field(default_factory=dict)
+    database: int = 0
 
 
 @dataclass

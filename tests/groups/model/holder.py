@@ -60,6 +60,7 @@ class Holder:
             return None
         if isinstance(request, Subscribe):
             return self.subscribe(request, sole=sole, keyed=keyed)
+        assert isinstance(request, Work)
         return self.serve(self.serving, request, now)
 
     def subscribe(self, request: Subscribe, *, sole: bool, keyed: bool) -> Answer:

@@ -55,6 +55,7 @@ class Work:
         later: for messages that go back, the ticks until they may be delivered.
         cut: the host lost power, so each claim counts as begun.
         early: what the answer brings shall be claimed already.
+        database: with the state of the member; 0: a directory.
         wait: the answer may wait until there is something.
     """
 
@@ -74,6 +75,26 @@ class Work:
     wait: bool = False
     leaving: bool = False
     avoid: frozenset[str] = frozenset()
+    database: int = 0
+
+
+@dataclass(frozen=True)
+class Settle:
+    """What a member has found in its database of another one.
+
+    Attributes:
+        silent: the other one, and its number when the look was asked for.
+        tried: its attempts without an effect.
+    """
+
+    sender: MemberID
+    process: int
+    subscription: int
+    silent: tuple[MemberID, int]
+    database: int
+    done: frozenset[Position]
+    tried: frozenset[Position]
+    avoid: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -84,6 +105,7 @@ class Answer:
         outcome: "shown", "unknown", "superseded", "joined" or "busy".
         log: the open log of the server, to be avoided after "unknown".
         subscription: after "joined", the number of the group.
+        silent: a member to be looked up, and its number.
     """
 
     outcome: str
@@ -93,6 +115,7 @@ class Answer:
     subscription: int = 0
     held: Mapping[Position, Shown] = field(default_factory=dict)
     offered: Mapping[Position, Shown] = field(default_factory=dict)
+    silent: tuple[MemberID, int] | None = None
 
 
-Request = Subscribe | Work
+Request = Subscribe | Work | Settle

@@ -30,6 +30,7 @@ class World(Checks):
     """
 
     holder_class: type[Holder] = Holder
+    member_class: type[Member] = Member
 
     def __init__(self, seed: int, rules: Rules, trace: bool = False) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class World(Checks):
         self.servers = [self.holder_class(rules, self.random, self.tell) for _ in range(2)]
         self.begin_topic(self.servers[0])
         self.publishers = [Publisher(self, f"p{i}") for i in range(2)]
-        self.members = [Member(self, f"m{i}") for i in range(3)]
+        self.members: list[Member] = [self.member_class(self, f"m{i}") for i in range(3)]
 
     def _draw_kind(self) -> None:
         """Draw the faults and the ways of use that this run has."""

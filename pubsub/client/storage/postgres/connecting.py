@@ -11,6 +11,7 @@ The rules are docs/explanation/databases.md, DB6 and DB9.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -22,6 +23,7 @@ from pubsub.errors import ConfigurationError, HandlerMisused, StorageError
 
 VERSION_MIN: Final = 13
 CONNECT_SECONDS: Final = 10
+SCHEMA: Final = "pubsub"
 
 _DEFAULTS: Final[dict[str, str]] = {
     "connect_timeout": str(CONNECT_SECONDS),
@@ -56,6 +58,12 @@ class Place(NamedTuple):
     system: str
     timeline: str
     database: str
+
+    @property
+    def identity(self) -> str:
+        """Return an ID of the schema with the clients' tables, the same for each client in it."""
+        text = f"{self.system}/{self.database}/{SCHEMA}"
+        return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 class StoreConnection(psycopg.Connection[tuple[Any, ...]]):

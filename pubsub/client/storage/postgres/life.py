@@ -17,11 +17,14 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from pubsub.client.storage.postgres.connecting import StoreConnection
+from pubsub.client.storage.postgres.connecting import Place, StoreConnection
 from pubsub.errors import THIS_PROCESS, StorageError, StoreInUse
 
 _LOCK: Final = "select pg_try_advisory_lock(hashtextextended('pubsub client ' || %s, 0))"
 _POLL_SECONDS: Final = 0.02
+
+ENDED: Final = "ended "
+"""Beginning of the token of a life that another member of a group has ended."""
 
 open_here: Final[set[tuple[int, str]]] = set()
 """Backends of the clients that this process has open: PID and time of the start."""
@@ -43,6 +46,10 @@ class Life:
     token: str
     number: int
     commits: int
+
+    def ended_by_a_member(self, mine: Life) -> bool:
+        """Return True if another member of a group has ended `mine`, and no process has begun another life since."""
+        return self.token.startswith(ENDED) and self.number == mine.number
 
 
 def lock(connection: StoreConnection, client: str) -> bool:
@@ -102,6 +109,28 @@ def in_use(connection: StoreConnection, client: str, path: str) -> StoreInUse:
     """Build the error for a lock that another connection has."""
     found = holder(connection, client)
     return StoreInUse(path, "it has ended just now" if found is None else _described(found))
+
+
+def end(connection: StoreConnection, client: str) -> Place | None:
+    """Replace the token of a client by one that no process has, in an open transaction; wait for a commit under way.
+
+    Returns:
+        Where the life began; None: the database has no such client.
+    """
+    row = connection.execute(
+        "update pubsub.state set life = %s where client = %s returning system, timeline, database",
+        (ENDED + secrets.token_hex(16), client),
+    ).fetchone()
+    return None if row is None else Place(*row)
+
+
+def stale_holder(connection: StoreConnection, client: str) -> int | None:
+    """Return the PID of the connection with a client's lock, unless it waits to begin a life; None: there is none."""
+    found = holder(connection, client)
+    if found is None:
+        return None
+    waits = connection.execute("select exists (select from pg_locks where pid = %s and not granted)", found[:1])
+    return None if waits.fetchone() == (True,) else found[0]
 
 
 def read(connection: StoreConnection, client: str) -> Life | None:

@@ -8,8 +8,9 @@ commit is missing, and counts the commit. Every commit is durable when it return
 * It is in doubt: the database did not say so in time.
 * The database is older than this process: a restored copy, or a replica that took over.
 
-In the last two cases memory may differ from the database. The store says so to the session (`on_lost`), which sends
-nothing more. Its next call loads the state again.
+A member of a group with the same database may have ended the life (`settling`). In this case and in the last two,
+memory may differ from the database. The store says so to the session (`on_lost`), which sends nothing more. Its next
+call loads the state again.
 
 The rules are docs/explanation/databases.md, DB3 and DB4.
 """
@@ -25,7 +26,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
-from pubsub.client.errors import CommitInDoubt, DatabaseOlder
+from pubsub.client.errors import CommitInDoubt, DatabaseOlder, LifeEnded
 from pubsub.client.storage.interface import ErrorKind
 from pubsub.client.storage.postgres import errors, installing, life
 from pubsub.client.storage.postgres.connecting import StoreConnection, connect, shown
@@ -240,7 +241,7 @@ class Committing(Reading):
 
         Raises:
             CommitInDoubt: the database does not say so in time.
-            DatabaseOlder, StoreInUse: memory differs from the database.
+            DatabaseOlder, LifeEnded, StoreInUse: memory differs from the database.
         """
         until, cause = time.monotonic() + self._seconds, ""
         while True:
@@ -265,6 +266,8 @@ class Committing(Reading):
         mine = self._life
         if found is None:
             self._lose(StoreDamaged(self.path, "the client is gone from pubsub.state; restore it"))
+        elif found.ended_by_a_member(mine):
+            self._lose(LifeEnded(self.path))
         elif found.token != mine.token and found.number >= mine.number:
             self._lose(StoreInUse(self.path, "it opened the client after this connection was lost"))
         elif found.token != mine.token or found.commits < mine.commits:
@@ -293,12 +296,13 @@ class Committing(Reading):
                     self._connection.execute("rollback")
                 found = life.read(self._connection, self._client)
             mine = self._life
+            ended = found is not None and found.ended_by_a_member(mine)
             if found is not None and found.token == mine.token and found.commits >= mine.commits:
                 mine.commits = found.commits
-            elif found is not None and found.token != mine.token and found.number >= mine.number:
+            elif found is not None and not ended and found.token != mine.token and found.number >= mine.number:
                 self._lose(StoreInUse(self.path, "it opened the client after this connection was lost"))
             else:
-                self._life = life.begin(self._connection, self._client, self._url.full, cut=True)
+                self._life = life.begin(self._connection, self._client, self._url.full, cut=not ended)
         self._trouble, self._unsure = None, False
         self._forget()
         life.remembered[self._url.full, self._client] = self._life.commits

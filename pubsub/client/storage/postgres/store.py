@@ -9,11 +9,12 @@ import psycopg
 
 from pubsub.base import forks
 from pubsub.client.core import changes as c
+from pubsub.client.core.group_looks import LookedUp
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.inherited import Inherited
 from pubsub.client.storage.interface import Bindings, ClientStore, Value
-from pubsub.client.storage.postgres import life
+from pubsub.client.storage.postgres import life, settling
 from pubsub.client.storage.postgres.bodies import Bodies
 from pubsub.client.storage.postgres.connecting import StoreConnection
 from pubsub.client.storage.postgres.outcomes import Committing
@@ -48,6 +49,16 @@ class PostgresStore(Committing):
 
     def _forget(self) -> None:
         self._bodies.clear()
+
+    @property
+    def database(self) -> str:
+        """Return the ID of the database, the same for each client in it."""
+        return self._connection.place.identity
+
+    def settle_other(self, client: str, store: str, topic: str, group: str, number: int) -> LookedUp | None:
+        """End the life of a silent member, and return what it has done. Raises as `ClientStore.settle_other`."""
+        key = client, store, topic, group, number
+        return settling.settle_other(self._url, self._client, self.database, *key)
 
     def forked(self, error: AfterFork) -> None:
         """Abandon the connection in a child process; later uses raise `error`."""
