@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pubsub.client.errors import GroupInDoubt as GroupInDoubt
     from pubsub.client.errors import GroupSuspended as GroupSuspended
     from pubsub.client.errors import HistoryChanged as HistoryChanged
+    from pubsub.client.errors import LifeEnded as LifeEnded
     from pubsub.client.errors import NoSuchCall as NoSuchCall
     from pubsub.client.errors import RangeLoss as RangeLoss
     from pubsub.client.errors import StartGone as StartGone
@@ -111,7 +112,8 @@ _NAMES = {
     ),
     "pubsub.client.errors": (
         "CallDiscarded CallExpired CallFailed CallKept CallOver ClaimLost CommitInDoubt DatabaseOlder GroupDiffers "
-        "GroupEnded GroupFull GroupInDoubt GroupSuspended HistoryChanged NoSuchCall RangeLoss StartGone"
+        "GroupEnded GroupFull GroupInDoubt GroupSuspended HistoryChanged LifeEnded NoSuchCall RangeLoss "
+        "StartGone"
     ),
     "pubsub.config.settings": "ClientSettings",
     "pubsub.embedded": "Embedded embedded",

@@ -44,8 +44,7 @@ class GroupCore(PatternCore):
     """A client's core that also decides about groups; arguments as for `ClientCore`.
 
     Attributes:
-        members: the memberships by topic and name of the group.
-        former: memberships under an earlier store ID, which only have to give back their records.
+        members: by topic and name of the group; former: under an earlier store ID, only to give back their records.
         silent, settling: members to be looked up in the client's database, and messages about those that were.
     """
 
@@ -58,14 +57,10 @@ class GroupCore(PatternCore):
         wall: Callable[[], float],
     ) -> None:
         super().__init__(settings, numbers, cuts, load_taken, wall)
-        self.cuts = cuts
         self.members: dict[tuple[str, str], GroupMember] = {}
         self.former: list[GroupMember] = []
-        self.silent: list[Silent] = []
-        self.settling: list[tuple[GroupMember, Work]] = []
-        self._settled: list[int] = []
-        self._last_member = 0
-        self._group_flights: dict[int, _Flight] = {}
+        self.silent, self.settling, self._settled = list[Silent](), list[tuple[GroupMember, Work]](), list[int]()
+        self._last_member, self.cuts, self._group_flights = 0, cuts, dict[int, _Flight]()
 
     # State
 
@@ -75,7 +70,8 @@ class GroupCore(PatternCore):
         """Load memberships in the form of `Store.groups`; return them."""
         found = []
         for member, topic, name, store, number, log, values, wish, cuts, left in rows:
-            made = self._make(member, topic, name, store)
+            which = member, self.settings.client, topic, name, store
+            made = GroupMember(*which, self._retries(), self.settings.database)
             made.load(number, log, decode_values(values.encode("ascii")), Wish.of(wish), cuts, left=left)
             self._last_member = max(self._last_member, member)
             if store == self.publisher:
@@ -98,15 +94,11 @@ class GroupCore(PatternCore):
         found = self.members.get((topic, name))
         if found is None:
             self._last_member += 1
-            found = self._make(self._last_member, topic, name, self.publisher)
+            which = self._last_member, self.settings.client, topic, name, self.publisher
+            found = GroupMember(*which, self._retries(), self.settings.database)
             found.cuts = found.cuts_now = self.cuts
             self.members[topic, name] = found
         return found
-
-    def _make(self, member: int, topic: str, name: str, store: str) -> GroupMember:
-        made = GroupMember(member, self.settings.client, topic, name, store, self._retries())
-        made.database = self.settings.database
-        return made
 
     def all_members(self) -> list[GroupMember]:
         """Return all memberships."""
@@ -337,12 +329,11 @@ class GroupCore(PatternCore):
                 if before is not None and before is not member.sent:
                     self._forget(before.tokens)
                 out.append(self._group_out(member, work, member.sent.tokens, member.retries.proxy, work.number))
-        return [*out, *self._settling_out()] if self.settling else out
-
-    def _settling_out(self) -> list[Outgoing]:
-        settling, self.settling = self.settling, []
-        self._forget(self._settled)
-        return [self._group_out(one, work, self._settled, one.retries.proxy, work.number) for one, work in settling]
+        if self.settling:
+            settling, self.settling = self.settling, []
+            self._forget(self._settled)
+            out += [self._group_out(one, work, self._settled, one.retries.proxy, work.number) for one, work in settling]
+        return out
 
     def _send_ask(self, member: GroupMember, ask: Ask, out: list[Outgoing], now: float) -> None:
         if member.remaking and isinstance(ask.failure, GroupDiffers) and ask.wish.mode != Wish().mode:

@@ -124,7 +124,9 @@ class GroupWork:
         remaking: True while the group is made anew, because no holder knows it any more.
     """
 
-    def __init__(self, member: int, client: str, topic: str, name: str, store: str, retries: Retries) -> None:
+    def __init__(
+        self, member: int, client: str, topic: str, name: str, store: str, retries: Retries, database: str = ""
+    ) -> None:
         self.member, self.client, self.topic, self.name, self.store = member, client, topic, name, store
         self.retries = retries
         self.number, self.log, self.avoid, self.unknown = 0, "", "", 0
@@ -143,7 +145,7 @@ class GroupWork:
         self.begun: dict[Position, int] = {}
         self.ended: dict[Position, Ended] = {}
         self.ready = self.remaking = False
-        self.database = ""
+        self.database = database
         self.losses: list[DataLoss] = []
         self._rows = Places()
         self._stale_lanes: dict[Lane, None] = {}

@@ -221,16 +221,11 @@ class Groups:
             return
         context = self._memory.context(topic, group, now)
         member, activity = group.members.get(key), context.activity
-        if member is not None and work.number < member.number:
+        if member is not None and (work.number < member.number or work.epoch < member.epoch):
             finish(context, key, work.say.done)  # It counts however late it comes (GR4 and GR19).
             facts: dict[str, object] = {"number": member.number, "epoch": member.epoch, "log": topic.open.id}
             late = "opened_again" if work.epoch < member.epoch else "a_later_message_came"
             state.replies.answer(origin, Outcome.SUPERSEDED, reason=late, **facts)
-            return
-        if member is not None and work.epoch < member.epoch:
-            finish(context, key, work.say.done)
-            facts = {"number": member.number, "epoch": member.epoch, "log": topic.open.id}
-            state.replies.answer(origin, Outcome.SUPERSEDED, reason="opened_again", **facts)
             return
         if member is None and not self._memory.make_room(topic, group, now, MEMBERS_MAX):
             state.replies.answer(origin, Outcome.FULL, reason="members_max", log=topic.open.id)
