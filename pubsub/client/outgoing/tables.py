@@ -55,8 +55,8 @@ def install(connection: Connection, writers: Sequence[str] = ()) -> None:
     """Make the tables of clients and of outgoing rows, unless they are there, and let roles write rows.
 
     Raises:
-        ConfigurationError: the role of the connection may not do that, or a writer's role does not exist.
-        StorageError: the database failed.
+        ConfigurationError: a writer's role does not exist, or the role of the connection may not grant the right.
+        StorageError: the role of the connection may not make the schema, or the database failed.
     """
     with telling(connection):
         installing.prepare(connection, place_of(connection))
