@@ -182,6 +182,8 @@ def _unit(setting: str) -> str:
         return "ID"
     if setting == "directory":
         return "DIR"
+    if setting == "database":
+        return "URL"
     if setting in {"record", "key_file", "authorized", "audit_file"}:
         return "FILE"
     if setting in {"bind", "advertise", "servers", "standby_of", "metrics"}:
