@@ -63,7 +63,8 @@ def test_the_eight_example_programs_have_a_readable_length() -> None:
 
 def test_each_program_is_in_the_list() -> None:
     listed = (EXAMPLES / "README.md").read_text()
-    assert [path.name for path in EXAMPLES.iterdir() if f"({path.name})" not in listed] == ["README.md"]
+    programs = [path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.*") if path.is_file()]
+    assert [name for name in programs if f"({name})" not in listed and "__pycache__" not in name] == ["README.md"]
 
 
 def test_a_repeated_order_is_put_once_and_is_paid_by_a_message(cluster: Cluster, programs: Programs) -> None:

@@ -220,7 +220,7 @@ def not_fsynced(stack: ExitStack) -> None:
     true = Store.begin
 
     def begin(self: Store, *, fsync: bool) -> None:
-        self._power_safe = False
+        self.power_safe = False
         true(self, fsync=False)
 
     _put(stack, Store, "begin", begin)

@@ -33,12 +33,12 @@ _INSTALLING: Final = 0x7075_6273_7562
 def statements() -> str:
     """Return the SQL that makes the tables of outgoing rows, each format's part in order."""
     folder = files(__package__)
-    return "\n".join([(folder / f"{number}.sql").read_text("utf-8") for number in range(1, FORMAT + 1)])
+    return "\n".join([(folder / f"{number}.sql").read_text(encoding="utf-8") for number in range(1, FORMAT + 1)])
 
 
 def all_statements() -> str:
     """Return the SQL that makes the tables of clients, and those of outgoing rows."""
-    return f"{installing.SCHEMA.read_text('utf-8')}\n{statements()}"
+    return f"{installing.SCHEMA.read_text(encoding='utf-8')}\n{statements()}"
 
 
 def grants(writers: Sequence[str]) -> str:

@@ -152,9 +152,8 @@ class Store(FileReading):
         """Mark the file as open, and make missing tables (format 0)."""
         with self.transaction(fsync=True):
             if not found:
-                sync_folder(
-                    self.folder
-                )  # Within the transaction: if it fails, no tables exist and the next start retries.
+                # Within the transaction: if it fails, no tables exist and the next start retries.
+                sync_folder(self.folder)
                 for table in TABLES:
                     self.db.execute(table)
                 self.db.execute(f"pragma user_version = {FORMAT}")
