@@ -49,10 +49,10 @@ class Pressure:
                 self._since.setdefault(topic, now)
         became = [topic for topic, since in self._since.items() if now - since >= SLOW_SECONDS]
         became = [topic for topic in became if topic not in self.slow]
-        over = [topic for topic in self.slow if topic not in found]
+        over = [topic for topic in sorted(self.slow) if topic not in found]
         self.slow.update(became)
         self.slow.difference_update(over)
-        return sorted(became), sorted(over)
+        return sorted(became), over
 
     @property
     def full(self) -> list[str]:
