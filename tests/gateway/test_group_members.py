@@ -167,12 +167,12 @@ def test_putting_messages_off_is_no_failed_attempt_and_ends_a_batch(cluster: Clu
     ],
 )  # fmt: skip
 def test_a_decision_that_is_not_valid_changes_nothing(gateway: Gateway, act: str, body: object, status: int) -> None:
-    gateway.ask("PUT", member("wrong", "a"))
-    if group(gateway, "wrong")["waiting"] + group(gateway, "wrong")["claimed"] == 0:
-        gateway.put("wrong", b"x")
-    batch = poll(gateway, "wrong", "a", confirm=600.0)
+    gateway.ask("PUT", member("misled", "a"))
+    if group(gateway, "misled")["waiting"] + group(gateway, "misled")["claimed"] == 0:
+        gateway.put("misled", b"x")
+    batch = poll(gateway, "misled", "a", confirm=600.0)
     assert gateway.ask("POST", f"{batch['confirm']}/{act}", body).status_code == status
-    assert poll(gateway, "wrong", "a") == batch
+    assert poll(gateway, "misled", "a") == batch
     for number in ("7", "x", "0"):
         path = f"{member('wrong', 'a')}/batches/{number}/{act}"
         assert gateway.ask("POST", path, {"seconds": 1} if act == "later" else {"reason": "x"}).status_code == 404
