@@ -174,7 +174,7 @@ def test_a_decision_that_is_not_valid_changes_nothing(gateway: Gateway, act: str
     assert gateway.ask("POST", f"{batch['confirm']}/{act}", body).status_code == status
     assert poll(gateway, "misled", "a") == batch
     for number in ("7", "x", "0"):
-        path = f"{member('wrong', 'a')}/batches/{number}/{act}"
+        path = f"{member('misled', 'a')}/batches/{number}/{act}"
         assert gateway.ask("POST", path, {"seconds": 1} if act == "later" else {"reason": "x"}).status_code == 404
 
 
