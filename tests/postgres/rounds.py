@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import psycopg
 
-from pubsub import Client, Unavailable
+from pubsub import Client, StorageError, Unavailable
 from pubsub.client.outgoing import tables
 from tests.faults.cluster import Cluster, Process, until
 from tests.faults.forkserver import forking
@@ -101,6 +101,9 @@ class Rounds:
 
     def active(self) -> Process | None:
         """The relay that has said last that it sends; None if none has by now."""
+        for relay in self._relays:
+            if relay.running.poll() == StorageError.exit_code:
+                relay.start()  # As a supervisor does: the database was away at its start.
         running = [relay for relay in self._relays if relay.running.poll() is None]
         return next((relay for relay in running if " sends the rows of " in (relay.lines("relay ") or [""])[-1]), None)
 
@@ -183,7 +186,13 @@ def run(rounds: int, seed: int, directory: Path, say: Any = lambda text: None) -
         faults = Rounds(postgres, database, relays, Random(seed))
         with Writers(postgres.url(database), WRITERS, seed) as writers:
             for number in range(1, rounds + 1):
-                faults.one()
+                try:
+                    faults.one()
+                except BaseException:
+                    for relay in relays:
+                        say(f"{relay.name}: {relay.lines('')[-2:]}, {relay.running.poll()}")
+                        say(relay.errors.read_text()[-3_000:])
+                    raise
                 if number % 10 == 0 or number == rounds:
                     traffic = f"{writers.committed:,} committed, {subscriber.count:,} received"
                     say(f"round {number}: {traffic}, {dict(faults.done)}")
