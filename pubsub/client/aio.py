@@ -33,7 +33,7 @@ from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.group_waits import GroupOptions, make_wish
-from pubsub.client.flows.handlers import AsyncHandler, AsyncManyHandler, check_handler
+from pubsub.client.flows.handlers import MANY, AsyncHandler, AsyncManyHandler, check_handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.flows.side_by_side import SideBySide
 from pubsub.client.flows.turns import Turns, check_topics
@@ -348,7 +348,7 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         `handler(messages, transaction)` may be an `async def` function, as for `process`; arguments, result and errors
         as `Client.process_many`.
         """
-        check_handler(handler, awaits=True)
+        check_handler(handler, awaits=True, takes=MANY)
         check_count("max", max)
         topics = check_topics(topic)
         self._check_free(*topics)

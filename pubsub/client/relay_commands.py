@@ -65,6 +65,9 @@ def relay(
 
     Run it once with --install, as a role that may create a schema in the database.
     """
+    from pubsub.client.storage.postgres import require_psycopg
+
+    require_psycopg()
     from pubsub.client.outgoing import tables
 
     if print_:

@@ -79,6 +79,8 @@ def test_a_call_takes_at_most_so_many(client: Client, topic: str) -> None:
     assert handler.calls == [[b"a", b"b"], [b"c", b"d"], [b"e"]]
     with pytest.raises(CallerError):
         client.process_many(topic, handler, max=0)
+    with pytest.raises(CallerError, match=r"\(messages, transaction\)"):
+        client.process_many(topic, None)  # type: ignore[arg-type]
 
 
 def test_after_a_failure_only_the_message_at_fault_is_tried_again(client: Client, topic: str) -> None:

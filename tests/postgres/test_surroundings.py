@@ -239,5 +239,5 @@ def test_psycopg_is_asked_for_only_with_a_database(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
     )
-    assert ended.stdout.startswith("ConfigurationError a client's state in PostgreSQL needs psycopg")
+    assert ended.stdout.startswith("ConfigurationError a state or outgoing rows in PostgreSQL need psycopg")
     assert "pip install '.[postgres]'" in ended.stdout

@@ -17,6 +17,7 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.attempts import Attempt
+from pubsub.client.flows.handlers import MANY
 from pubsub.client.flows.processing import Processing
 
 BATCH_MAX: Final = 500
@@ -28,8 +29,8 @@ _log: Final = logging.getLogger("pubsub.client")
 class BatchProcessing(Processing):
     """The call `process_many` on one session."""
 
-    turn = 1 << 62
-    """All that may be taken, since a turn is one transaction."""
+    turn, takes = 1 << 62, MANY
+    """A turn is one transaction of all that may be taken."""
 
     def plan(self, sub: Subscription, room: int) -> Taking | Loss:
         """Plan to take what is here, or one message if a handler failed on it or the process ended within one."""

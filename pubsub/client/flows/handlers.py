@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from pubsub.client.core.message import Message
 from pubsub.client.storage.transaction import Transaction
@@ -21,20 +22,25 @@ ManyHandler = Callable[[list[Message], Transaction], None]
 AsyncManyHandler = Callable[[list[Message], Transaction], Awaitable[None] | None]
 """Type of the handlers of `AsyncClient.process_many`: an `async def` function, or a plain one."""
 
+ONE: Final = "(message, transaction)"
+MANY: Final = "(messages, transaction)"
+"""Parameters of a handler."""
 
-def check_handler(handler: object, *, awaits: bool) -> None:
+
+def check_handler(handler: object, *, awaits: bool, takes: str = ONE) -> None:
     """Check, before a call, that calling a handler would run it.
 
     Args:
         handler: a function, a partial, or an object with `__call__`.
         awaits: True if its result is awaited.
+        takes: its parameters, for the error.
 
     Raises:
         CallerError: it cannot be called.
         HandlerMisused: a call would run none of its code.
     """
     if not callable(handler):
-        raise CallerError(f"handler is a function of (message, transaction), not {type(handler).__name__}")
+        raise CallerError(f"handler is a function of {takes}, not {type(handler).__name__}")
     called = getattr(type(handler), "__call__", None)  # noqa: B004 - the kind of function matters, not its presence.
     if inspect.isgeneratorfunction(handler) or inspect.isgeneratorfunction(called):
         raise HandlerMisused("handler is a generator function (it has a yield), so a call runs nothing of it")

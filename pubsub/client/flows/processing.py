@@ -31,7 +31,7 @@ from pubsub.client.flows.attempts import Attempt, Attempts
 from pubsub.client.flows.awaiting import HandlerTransaction
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.handler_run import HandlerRun, NotOurs
-from pubsub.client.flows.handlers import AsyncHandler, check_handler
+from pubsub.client.flows.handlers import ONE, AsyncHandler, check_handler
 from pubsub.client.flows.turns import TURN_MAX, Turns, check_topics
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, Interrupted
@@ -47,9 +47,10 @@ class Processing(Attempts, HandlerRun[Attempt]):
 
     Attributes:
         turn: most messages of one topic before the next topic has its turn.
+        takes: the parameters of its handlers.
     """
 
-    turn = TURN_MAX
+    turn, takes = TURN_MAX, ONE
 
     def process(
         self,
@@ -60,7 +61,7 @@ class Processing(Attempts, HandlerRun[Attempt]):
         hold: str = ALL,
     ) -> Flow[int]:
         """Pass up to `most` messages to a handler, each in its own transaction; return the number taken."""
-        check_handler(handler, awaits=False)
+        check_handler(handler, awaits=False, takes=self.takes)
         check_count("max", most)
         check_hold(hold)
         named, started = check_topics(topics), self.session.now

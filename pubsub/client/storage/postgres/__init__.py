@@ -16,5 +16,5 @@ def require_psycopg() -> None:
     except ImportError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigurationError(
-            f"a client's state in PostgreSQL needs psycopg ({reason}); run: pip install '.[postgres]'"
+            f"a state or outgoing rows in PostgreSQL need psycopg ({reason}); run: pip install '.[postgres]'"
         ) from None
