@@ -19,6 +19,7 @@ class Cutting:
         cut_behind: bytes of a client's message. The message is passed on, the connection to the client is cut before
             the answer comes back, and PostgreSQL carries the message out; None: nothing is cut.
         cut_before: the same, but the message is not passed on.
+        cuts_all: a cut is one of all connections, as when the network is down.
         refuses: no new connection is taken.
         postgres: the server of new connections.
     """
@@ -27,9 +28,10 @@ class Cutting:
         self.postgres = postgres
         self.cut_behind: bytes | None = None
         self.cut_before: bytes | None = None
-        self.refuses = False
+        self.refuses = self.cuts_all = False
         self.cuts = 0
         self._open: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
 
     def __enter__(self) -> Cutting:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -59,6 +61,7 @@ class Cutting:
                     continue
                 server = socket.create_connection(("127.0.0.1", self.postgres.port))
                 self._open += (client, server)
+                self._clients.append(client)
                 threading.Thread(target=self._up, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._down, args=(client, server), daemon=True).start()
 
@@ -80,7 +83,8 @@ class Cutting:
 
     def _cut(self, client: socket.socket) -> None:
         self.cuts += 1
-        _shut(client)
+        for one in self._clients if self.cuts_all else (client,):
+            _shut(one)
 
     def _down(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
