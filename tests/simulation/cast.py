@@ -13,6 +13,8 @@ from tests.simulation.clients import ClientNode
 from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.creating import Creator
+from tests.simulation.database.connecting import Databases
+from tests.simulation.database.plan import database_of
 from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
@@ -58,6 +60,7 @@ class Cast:
         alone = self.fate.servers == 1
         self.history = History(self.fate.skew, alone)
         self.told = Told(world, self.history, alone)
+        world.databases = Databases(world, self.counters)
         file_system = disks()
         file_system.disks = {}
         names = [f"p{n}" for n in range(1, self.fate.proxies + 1)]
@@ -121,7 +124,8 @@ class Cast:
         """A client with a clock of any time."""
         order = self.proxy_names()
         host = self.world.host(name, self.random.choice((0.0, 1.0, -3000.0, 86400.0)))
-        return ClientNode(self.world, host, order, power_safe=self.random.random() < self.fate.power_safe)
+        safe = self.random.random() < self.fate.power_safe
+        return ClientNode(self.world, host, order, power_safe=safe, database=database_of(self.fate, name))
 
     def _client_in_step(self, name: str) -> ClientNode:
         """A client in step with true time: the deadlines of calls depend on clocks."""

@@ -1,0 +1,65 @@
+"""Which runs have clients with their state in a database, which clients these are, and the faults of their databases."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.fate import Fate
+
+BASED: Final = 0.08
+"""Share of runs with databases, of those without the faults below."""
+
+OF_DIRECTORIES: Final = frozenset({"empty", "copy", "twin", "replica", "close midway", "abandon", "put back"})
+"""Faults of a client's directory, or ones that would leave little to demand."""
+
+DATABASE_FAULTS: Final = {
+    "lose commit": 3.0,
+    "lose link": 1.5,
+    "database away": 0.5,
+    "database crash": 0.5,
+    "promote": 0.3,
+}
+"""The faults of databases, with the number of each a second in a run that has it."""
+
+
+def basing(fate: Fate, seed: int) -> Fate:
+    """Give some clients of some runs a database; drawn apart, so that the other runs stay what they were."""
+    random = Random(f"databases of {seed}")
+    if random.random() >= BASED or OF_DIRECTORIES & fate.faults.keys():
+        return fate
+    fate.databases = random.randrange(1, 1 << 30)
+    fate.faults |= drawn_faults(random, some=DATABASE_FAULTS)
+    return fate
+
+
+def database_of(fate: Fate, name: str) -> str:
+    """Return the name of a client's database; "": its state is in a directory."""
+    if not fate.databases or Random(f"{name} of {fate.databases}").random() < 0.3:
+        return ""
+    return f"of-{name}"
+
+
+def based(seed: int) -> Fate:
+    """A small run of clients with databases that lose answers, go away, crash, and have two processes of a client."""
+    random = Random(f"based {seed}")
+    return Fate(
+        servers=random.choice((1, 1, 2)),
+        proxies=random.choice((1, 2)),
+        clients=2,
+        topics=random.choice((1, 2)),
+        seconds=random.choice((3.0, 5.0)),
+        think=random.choice((0.02, 0.05)),
+        delay=random.choice((0.002, 0.02)),
+        late=random.choice((0.0, 0.01)),
+        heartbeat=0.2,
+        skew=0.1,
+        databases=seed + 1,
+        handler_fails=random.choice((0.0, 0.05)),
+        faults=drawn_faults(
+            random,
+            some=DATABASE_FAULTS | {"kill": 0.5, "kill in commit": 1.0, "move": 0.5, "pause": 0.5, "close": 0.3},
+            **{"lose commit": random.choice((1.0, 4.0))},
+        ),
+    )
