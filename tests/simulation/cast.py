@@ -15,6 +15,7 @@ from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.creating import Creator
 from tests.simulation.database.connecting import Databases
 from tests.simulation.database.plan import database_of
+from tests.simulation.database.usurping import Usurper
 from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
@@ -52,6 +53,7 @@ class Cast:
         counters: number of faults, moments and situations.
         witnesses: proxies that only vote; voters: these and the proxies.
         twins: copies of clients that were opened while the client ran; replicas: other directories of them.
+        usurpers: second processes of clients with a database.
     """
 
     def __init__(self, world: World) -> None:
@@ -90,6 +92,7 @@ class Cast:
         self.audit = Audit(self.crews, self.workers, self.overseers, self.servers, self.fate)
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
+        self.usurpers: list[Usurper] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
 
     # How they are made

@@ -39,7 +39,8 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
     if session.closed or session.store.failed:
         return []
     if node.database:
-        return [] if session.unusable else _compared(node, Beside(node, session.store), counters=counters)
+        beside = Beside(node, session.store)
+        return _compared(node, beside, counters=counters) if beside.is_comparable(session) else []
     known, path = disks(), f"/{node.name}+"
     disk = known.disks[f"{node.name}+"] = Disk()
     copy = node.host.disk.copy()
@@ -78,6 +79,16 @@ class Beside(Looking):
     def __init__(self, node: ClientNode, store: Any) -> None:
         self._client, self.path, self.database = node.client, "beside", store.database
         self._database = node.world.databases.named(node.database)
+
+    def is_comparable(self, session: Any) -> bool:
+        """Return False if the process has lost its connection or its life, or its database is older than the process.
+
+        It does not know that before its next statement, and nothing follows from its memory until then.
+        """
+        connection, mine = session.store._connection, session.store._life
+        if session.unusable or connection.is_lost:
+            return False
+        return bool(self.state("life") == mine.token and self.state("commits") >= mine.commits)
 
     def query(self, statement: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
         return list(self._database.read(translate(statement, self._client), tuple(parameters)))

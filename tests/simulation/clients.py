@@ -196,6 +196,8 @@ class ClientNode(Process):
         self.found: list[str] = []
         """The differences between memory and store."""
         self._turning = self._bare = False
+        self.went_back = False
+        """Whether its database went back to an earlier time in this life, which it may not know yet."""
         self.closed = False
         """Whether its last life ended with a close that gave the remaining messages back."""
         self.cut_off = False
@@ -203,7 +205,7 @@ class ClientNode(Process):
 
     def begin(self) -> None:
         self._calls, self.connected = [], 0
-        self.acting, self.closed = None, False
+        self.acting, self.closed, self.went_back = None, False, False
         self._open({})
         self.make_table("seen", "topic, body, id, stamp, doubtful, aside")
         self.make_table("sent", "token")
@@ -307,6 +309,8 @@ class ClientNode(Process):
         if self.database and self.session.unusable:
             self.world.note(f"{self.name} reads its state again")
             self._reopen()
+            if self.went_back:  # Its application ends, since it knows more than its database.
+                self.later(0.0, self.close)
 
     @property
     def session_epoch(self) -> int:

@@ -160,7 +160,8 @@ class Simulation:
             worker.bury()
         self._count()
         operations = sum(
-            user.operations for user in (*cast.users, *(one.node for one in (*cast.twins, *cast.replicas)))
+            user.operations
+            for user in (*cast.users, *(one.node for one in (*cast.twins, *cast.replicas, *cast.usurpers)))
         )
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
@@ -199,6 +200,8 @@ class Simulation:
             twin.node.end("over")
         for replica in cast.replicas:
             replica.end()
+        for usurper in cast.usurpers:
+            usurper.node.end("over")
         for application in cast.applications:
             application.finish()
         cast.calls.finish()

@@ -39,6 +39,11 @@ _WAITS = "select exists (select from pg_locks"
 _IGNORED = ("set transaction ", "set local lock_timeout")
 
 
+NOT_DURABLE = "set local synchronous_commit = off"
+ROLLS_BACK = "rollback; begin"
+"""Statements of handlers that a client must not take as they are."""
+
+
 class Lost(psycopg.OperationalError):
     """The connection is lost."""
 
@@ -123,6 +128,11 @@ class SimulatedConnection:
         self._arrives()
         self.database.commit(self.backend)
 
+    @property
+    def is_lost(self) -> bool:
+        """Return True if the next statement will fail."""
+        return self.broken or self.closed or self.backend.gone or self.databases.away(self.database, self.host)
+
     def close(self) -> None:
         """The client lets go. The server's end is gone a moment later."""
         if not self.closed:
@@ -183,7 +193,11 @@ class SimulatedConnection:
         if text == "rollback":
             database.roll_back(backend)
             return [], False, "ROLLBACK"
-        if text == "set local synchronous_commit = off":
+        if text == ROLLS_BACK:
+            database.roll_back(backend)
+            database.begin(backend)
+            return [], False, "BEGIN"
+        if text == NOT_DURABLE:
             backend.durable = False
             return [], False, "SET"
         if (rows := self._of_backends(text, parameters)) is not None:
@@ -311,6 +325,15 @@ class Databases:
             connection.lose_in, connection.ending = None, ""
         for database in self.by_name.values():
             database.away_until = 0.0
+
+    def misuse(self, transaction: Any) -> None:
+        """Have some handlers lower the durability of their commit, or end the transaction and begin another one."""
+        chance = self.random.random()
+        if chance < 0.1:
+            transaction.execute(NOT_DURABLE)
+        elif chance < 0.12 and not self.world.over:
+            self.counters["transactions that a handler ended"] += 1
+            transaction.execute(ROLLS_BACK)
 
     # What applications do beside their clients
 

@@ -19,7 +19,8 @@ DATABASE_FAULTS: Final = {
     "lose link": 1.5,
     "database away": 0.5,
     "database crash": 0.5,
-    "promote": 0.3,
+    "promote": 0.6,
+    "usurp": 0.6,
 }
 """The faults of databases, with the number of each a second in a run that has it."""
 
@@ -63,3 +64,23 @@ def based(seed: int) -> Fate:
             **{"lose commit": random.choice((1.0, 4.0))},
         ),
     )
+
+
+def usurped(seed: int) -> Fate:
+    """Clients that another process opens again and again while the first one runs, with commits that are late."""
+    random = Random(f"usurped {seed}")
+    fate = based(seed)
+    fate.handler_fails, fate.servers = 0.0, 1
+    fate.faults = drawn_faults(
+        random, some={"lose link": 1.0, "promote": 1.0}, **{"usurp": 3.0, "lose commit": random.choice((0.0001, 1.0))}
+    )
+    return fate
+
+
+def restored(seed: int) -> Fate:
+    """Databases that go back, under processes that are connected or have lost their connection."""
+    random = Random(f"restored {seed}")
+    fate = based(seed)
+    fate.handler_fails = 0.0
+    fate.faults = drawn_faults(random, some={"usurp": 1.0, "lose link": 0.5, "move": 0.5}, promote=2.0)
+    return fate

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
+from tests.simulation.clients import ClientNode
 from tests.simulation.database.connecting import SimulatedConnection
+from tests.simulation.database.usurping import Usurper
+from tests.simulation.disk import disks
 from tests.simulation.faults.kinds import Fault
 from tests.simulation.supervisor import Supervisor
 
@@ -26,6 +29,7 @@ class OfDatabases:
             "database away": self.away,
             "database crash": self.crash,
             "promote": self.promote,
+            "usurp": self.usurp,
         }
 
     def _any(self) -> Application | None:
@@ -76,10 +80,37 @@ class OfDatabases:
         self.world.note(f"{one.name} finds its database as of {known[0]}")
         one.records.collect()
         one.program.directory_replaced(known[0])
-        database.promote(known[1])
-        node = one.node
-        if self.random.random() < 0.5:
-            node.end("killed")
+        if self.random.random() < 0.4:  # A dump is restored while the processes are connected.
+            database.restore(known[1])
         else:
-            node.close()
-        self.supervisor.restart(node)
+            database.promote(known[1])
+        one.node.went_back = True
+        if self.random.random() < 0.3:
+            one.node.end("killed")
+            self.supervisor.restart(one.node)
+
+    def usurp(self) -> None:
+        """A process does not know that its client's lock is free, and another process opens the client."""
+        one = self._any()
+        if one is None or one.program.retries.on or any(known.of is one and known.node.alive for known in self.cast.usurpers):
+            return
+        databases = self.world.databases
+        connection = databases.connections.get(one.name)
+        if connection is None or not one.node.alive:
+            return
+        if self.random.random() < 0.5:  # A statement of the application released all its locks.
+            connection.database.locks.pop(one.name, None)
+            connection.ending = self.random.choice(("", "late"))
+        else:
+            connection.drop(0.0)
+        if self.random.random() < 0.6:
+            one.node.pause(2.0 * self.random.random())
+        number = len(self.cast.usurpers) + 1
+        host = self.world.host(f"{one.name}_{number}", one.node.host.skew)
+        disks().disks[host.name] = host.disk
+        node = ClientNode(
+            self.world, host, self.cast.proxy_names(), power_safe=False, client=one.name, database=one.node.database
+        )
+        self.cast.usurpers.append(Usurper(self.world, one, node))
+        self.world.after(0.05 * self.random.random(), node.start)
+        self.world.after(0.2 + 2.0 * self.random.random(), node.end, "killed")
