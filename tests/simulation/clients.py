@@ -196,8 +196,8 @@ class ClientNode(Process):
         self.found: list[str] = []
         """The differences between memory and store."""
         self._turning = self._bare = False
-        self.went_back = False
-        """Whether its database went back to an earlier time in this life, which it may not know yet."""
+        self.went_back: Callable[[], None] | None = None
+        """Called at the end of the life in which its database went back to an earlier time; None: it did not."""
         self.closed = False
         """Whether its last life ended with a close that gave the remaining messages back."""
         self.cut_off = False
@@ -205,7 +205,7 @@ class ClientNode(Process):
 
     def begin(self) -> None:
         self._calls, self.connected = [], 0
-        self.acting, self.closed, self.went_back = None, False, False
+        self.acting, self.closed = None, False
         self._open({})
         self.make_table("seen", "topic, body, id, stamp, doubtful, aside")
         self.make_table("sent", "token")
@@ -458,6 +458,9 @@ class ClientNode(Process):
         acting, self.acting = self.acting, None
         if self.database:
             self.world.databases.process_ended(self.host)
+        if self.went_back is not None:
+            self.went_back()
+            self.went_back = None
         self.on_end(acting)
 
     def expected(self, error: BaseException) -> bool:

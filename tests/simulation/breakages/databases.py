@@ -6,6 +6,7 @@ import contextlib
 import inspect
 from typing import Any
 
+import pubsub.client.session
 import pubsub.client.storage.postgres.life
 import pubsub.client.storage.postgres.outcomes
 from tests.simulation.breakages.room import Room, substitute
@@ -84,12 +85,25 @@ def _(stack: contextlib.ExitStack) -> None:
     _without(stack, engine, "step", ("backend.durable = True", "pass"))
 
 
-@breakage("an older database is no power cut")
-def _(stack: contextlib.ExitStack) -> None:
-    _without(stack, _life, "begin", ("int(cut)", "0"))
-
-
 @breakage("an older database is taken as it is")
 def _(stack: contextlib.ExitStack) -> None:
     """A process whose connection was lost goes on where it is."""
     substitute(stack, _Committing, "_compare", lambda self, found: None)
+
+
+@breakage("a look does not end the life")
+def _(stack: contextlib.ExitStack) -> None:
+    _without(stack, _life, "end", ("update pubsub.state set life = %s where", "update pubsub.state set lives = lives + length(%s) where"))
+
+
+@breakage("an answer shows a copy to a process whose life is over")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, pubsub.client.session.Session, "__init__", _unchecked(pubsub.client.session.Session.__init__))
+
+
+def _unchecked(made: Any) -> Any:
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **named)
+        self.core.check_life = lambda: None
+
+    return init

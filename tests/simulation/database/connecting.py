@@ -40,6 +40,9 @@ _IGNORED = ("set transaction ", "set local lock_timeout")
 
 
 NOT_DURABLE = "set local synchronous_commit = off"
+KILLED_LATE = "late, killed"
+"""An ending: the commit of a handler is on its way when its process is killed."""
+
 ROLLS_BACK = "rollback; begin"
 """Statements of handlers that a client must not take as they are."""
 
@@ -92,7 +95,6 @@ class SimulatedConnection:
     Attributes:
         broken: it is lost, and its client knows that.
         lose_in: number of statements until it is lost; None: never.
-        ending: how the next commit loses its answer: "never" arrived, "done" or "late"; "": it does not.
     """
 
     guarded = False
@@ -103,7 +105,6 @@ class SimulatedConnection:
         self.pid, self.since, self.place = self.backend.pid, self.backend.since, Place(*database.place)
         self.broken = self.closed = False
         self.lose_in: int | None = None
-        self.ending = ""
         self._epoch = host.disk.epoch
 
     @property
@@ -210,11 +211,20 @@ class SimulatedConnection:
     def _end(self, client: str, token: str, number: int, mark: str) -> None:
         """Commit, with an answer or without."""
         database, backend = self.database, self.backend
-        ending, self.ending = self.ending, ""
+        endings = self.databases.endings
+        ending = endings.get(self.host.name, "")
+        if ending == KILLED_LATE and not any("effects" in text for text, _ in backend.log or ()):
+            ending = ""  # It waits for the commit of a handler.
         if ending:
+            del endings[self.host.name]
             self.databases.counters[f"commits with a lost answer: {ending}"] += 1
         if ending == "never":
             self._lose()
+        if ending == KILLED_LATE:
+            backend.late = client, token, number, mark
+            database.leave(backend, self.databases.random.choice((0.3, 2.0, 4.0)))
+            self.host.disk.end_process()
+            raise Killed
         if ending == "late":
             backend.late = client, token, number, mark
             database.leave(backend, self.databases.random.choice((0.015, 0.1, 0.3, 1.0, 3.0)))
@@ -262,6 +272,7 @@ class Databases:
     Attributes:
         by_name: those that were named so far; connections: by host, the one that was made last.
         unreachable: by host, until when it reaches no database.
+        endings: by host, how its next commit loses its answer: it "never" arrives, is "done", or is "late".
     """
 
     def __init__(self, world: World, counters: Any) -> None:
@@ -270,6 +281,7 @@ class Databases:
         self.by_name: dict[str, Database] = {}
         self.connections: dict[str, SimulatedConnection] = {}
         self.unreachable: dict[str, float] = {}
+        self.endings: dict[str, str] = {}
         self._spent = (0.0, 0.0)
 
     def named(self, name: str) -> Database:
@@ -305,7 +317,13 @@ class Databases:
         return self.random.randbytes(size).hex()
 
     def connect(self, url: Any, client: str) -> Any:
-        """Connect as `pubsub.client.storage.postgres.connecting.connect` does."""
+        """Connect as `pubsub.client.storage.postgres.connecting.connect` does, for the state of a client."""
+        made = self.connect_beside(url, client)
+        self.connections[made.host.name] = made
+        return made
+
+    def connect_beside(self, url: Any, client: str) -> Any:
+        """Connect to look at the state of another client."""
         host_name, name = parts_of(url)
         host, database = self.world.hosts[host_name], self.named(name)
         if host.disk.kill_in is not None:
@@ -314,15 +332,14 @@ class Databases:
         if self.away(database, host):
             host.disk.troubled = True
             raise StorageError(shown(url, client), "cannot be reached: the server is away")
-        made = SimulatedConnection(self, database, host)
-        self.connections[host_name] = made
-        return made
+        return SimulatedConnection(self, database, host)
 
     def mend(self) -> None:
         """All is well with databases and links from here on."""
         self.unreachable.clear()
+        self.endings.clear()
         for connection in self.connections.values():
-            connection.lose_in, connection.ending = None, ""
+            connection.lose_in = None
         for database in self.by_name.values():
             database.away_until = 0.0
 
@@ -355,6 +372,12 @@ class Databases:
         )
         return seen, letters, {token for (token,) in database.read(f"select token from sent_{client}")}
 
+    def rows_of(self, node: ClientNode, name: str, select: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a table of an application."""
+        own = f"{name}_{self.client_of(node.host)}"
+        database = self.named(node.database)
+        return database.read(_OWN.sub(own, select)) if database.has(own) else []
+
     def process_ended(self, host: Host) -> None:
         """The process of a host is gone: what it knew is, and its connections are soon."""
         for url, client in list(life.remembered):
@@ -376,8 +399,9 @@ class Databases:
             known = dict(life.remembered)
             life.remembered.clear()
             stack.callback(lambda: (life.remembered.clear(), life.remembered.update(known)))
-            for module in (outcomes, settling, looking):
-                stack.enter_context(mock.patch.object(module, "connect", self.connect))
+            stack.enter_context(mock.patch.object(outcomes, "connect", self.connect))
+            for module in (settling, looking):
+                stack.enter_context(mock.patch.object(module, "connect", self.connect_beside))
             for module in (outcomes, life):
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(life, "secrets", tokens))

@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.fate import Fate
+from tests.simulation.grouping.plan import grouped, plans
 
 BASED: Final = 0.08
 """Share of runs with databases, of those without the faults below."""
@@ -25,13 +26,18 @@ DATABASE_FAULTS: Final = {
 """The faults of databases, with the number of each a second in a run that has it."""
 
 
+KILLED_LATE: Final = "member killed with its commit on the way"
+MEMBER_FAULTS: Final = {KILLED_LATE: 1.0, "member loses a commit": 1.0}
+"""The faults of members of groups with a database."""
+
+
 def basing(fate: Fate, seed: int) -> Fate:
     """Give some clients of some runs a database; drawn apart, so that the other runs stay what they were."""
     random = Random(f"databases of {seed}")
     if random.random() >= BASED or OF_DIRECTORIES & fate.faults.keys():
         return fate
     fate.databases = random.randrange(1, 1 << 30)
-    fate.faults |= drawn_faults(random, some=DATABASE_FAULTS)
+    fate.faults |= drawn_faults(random, some=DATABASE_FAULTS | (MEMBER_FAULTS if fate.groups else {}))
     return fate
 
 
@@ -40,6 +46,11 @@ def database_of(fate: Fate, name: str) -> str:
     if not fate.databases or Random(f"{name} of {fate.databases}").random() < 0.3:
         return ""
     return f"of-{name}"
+
+
+def shared_database(fate: Fate, name: str) -> str:
+    """Return the name of the database of members of groups; "": this member's state is in a directory."""
+    return "crews" if fate.databases and Random(f"{name} of {fate.databases}").random() >= 0.15 else ""
 
 
 def based(seed: int) -> Fate:
@@ -83,4 +94,25 @@ def restored(seed: int) -> Fate:
     fate = based(seed)
     fate.handler_fails = 0.0
     fate.faults = drawn_faults(random, some={"usurp": 1.0, "lose link": 0.5, "move": 0.5}, promote=2.0)
+    return fate
+
+
+def grouped_bases(seed: int) -> Fate:
+    """Groups of members with one database, of which some are not heard while they work on."""
+    random = Random(f"grouped bases {seed}")
+    fate = grouped(seed)
+    fate.databases, fate.member_liveness, fate.think = seed + 1, random.choice((0.6, 1.5)), 0.02
+    while any(plan.gets or plan.poison for plan in plans(fate)):  # Effects in the database show a double best.
+        fate.groups += 1
+    fate.seconds = 8.0
+    fate.faults = drawn_faults(
+        random,
+        some={
+            "member loses a commit": 1.0, "member cut off": 0.7, "member paused": 0.5, "kill": 0.3,
+            "member killed between claim and commit": 0.5,
+        },
+        **{KILLED_LATE: random.choice((0.5, 1.0))},
+    )  # fmt: skip
+    if fate.servers > 1:  # A move takes the IDs of the members' databases along.
+        fate.faults["move"] = 0.7
     return fate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.clients import ClientNode
@@ -18,8 +20,8 @@ class OfDatabases:
     def __init__(self, cast: Cast, supervisor: Supervisor) -> None:
         self.cast, self.supervisor = cast, supervisor
         self.world, self.random = cast.world, cast.random
-        self._images: dict[str, tuple[float, bytes]] = {}
-        """Of databases: the time of each copy, and its content."""
+        self._images: dict[str, tuple[float, bytes, dict[str, int]]] = {}
+        """Of databases: the time of each copy, its content, and the subscriptions at that time."""
 
     def faults(self) -> dict[str, Fault]:
         """By name."""
@@ -42,9 +44,9 @@ class OfDatabases:
 
     def lose_commit(self) -> None:
         """The next commit of a client gets no answer: it never arrived, happened, or happens later."""
-        connection = self._connection()
-        if connection is not None:
-            connection.ending = self.random.choice(("never", "done", "late", "late"))
+        one = self._any()
+        if one is not None:
+            self.world.databases.endings[one.name] = self.random.choice(("never", "done", "late", "late"))
 
     def lose_link(self) -> None:
         """A client's connection is lost at one of its next statements."""
@@ -74,9 +76,12 @@ class OfDatabases:
             return
         database = self.world.databases.named(one.node.database)
         known = self._images.pop(one.name, None)
+        lines = {reading.topic: reading.line for reading in one.program.readings() if reading.wanted}
         if known is None:
-            self._images[one.name] = (self.world.now, database.image())
+            self._images[one.name] = self.world.now, database.image(), lines
             return
+        if any(reading.unsure for reading in one.program.readings()) or not known[2].items() <= lines.items():
+            return  # The service has ended a subscription that the older state has.
         self.world.note(f"{one.name} finds its database as of {known[0]}")
         one.records.collect()
         one.program.directory_replaced(known[0])
@@ -84,7 +89,8 @@ class OfDatabases:
             database.restore(known[1])
         else:
             database.promote(known[1])
-        one.node.went_back = True
+        if one.node.alive:  # Until its next statement it works on with what it knows.
+            one.node.went_back = partial(one.program.directory_replaced, known[0])
         if self.random.random() < 0.3:
             one.node.end("killed")
             self.supervisor.restart(one.node)
@@ -100,7 +106,8 @@ class OfDatabases:
             return
         if self.random.random() < 0.5:  # A statement of the application released all its locks.
             connection.database.locks.pop(one.name, None)
-            connection.ending = self.random.choice(("", "late"))
+            if self.random.random() < 0.5:
+                databases.endings[one.name] = "late"
         else:
             connection.drop(0.0)
         if self.random.random() < 0.6:
