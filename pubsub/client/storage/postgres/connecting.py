@@ -86,7 +86,7 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
         """True if the connection is lost, also if psycopg has left it within a pipeline: it takes no statement then.
 
         `executemany` is a pipeline. If its backend ends meanwhile, psycopg may see the error before the end of the
-        connection. It cannot leave the pipeline then, and would refuse every later statement without a look at the server.
+        connection. It cannot leave the pipeline then, and would refuse every later statement on its own.
         """
         if super().broken:
             return True
