@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus
 
 from pubsub.client.storage.postgres.errors import line_of
 from pubsub.config.databases import DatabaseUrl
@@ -79,6 +80,17 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
     pid: int = 0
     since: str = ""
     place: Place = Place("", "", "")
+
+    @property
+    def broken(self) -> bool:
+        """True if the connection is lost, also if psycopg has left it within a pipeline: it takes no statement then.
+
+        `executemany` is a pipeline. If its backend ends meanwhile, psycopg may see the error before the end of the
+        connection. It cannot leave the pipeline then, and would refuse every later statement on its own.
+        """
+        if super().broken:
+            return True
+        return not self.closed and self._pipeline is None and self.pgconn.pipeline_status != PipelineStatus.OFF
 
     def commit(self) -> None:
         """Commit; refused in a transaction of the client."""
