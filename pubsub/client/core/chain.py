@@ -90,6 +90,11 @@ class Row:
         self.held = False
         self.tokens: list[int] = []
 
+    def numbered(self, counter: int, previous: int, sole_owner: int) -> None:
+        """Take a place in the chain, for a row that was made without one."""
+        self.counter, self.previous, self.sole_owner = counter, previous, sole_owner
+        self.last = counter + self.count - 1
+
     def loaded(self, stored: Row) -> Row:
         """Reset to the stored values after a reopening; no transmission is in flight."""
         self.previous, self.sole_owner = stored.previous, stored.sole_owner
