@@ -159,16 +159,18 @@ class Outbox:
         retries: makes the retries of a chain.
         window: batches in flight for each topic.
         bytes_max: most bytes of unfinished rows.
+        database: ID of the database with this state; "": a file, from which a power cut may take rows.
 
     Attributes:
         on_done: called with finished rows; None: no call.
     """
 
     def __init__(
-        self, numbers: Numbers, cuts: int, retries: Callable[[], Retries], window: int, bytes_max: int
-    ) -> None:
+        self, numbers: Numbers, cuts: int, retries: Callable[[], Retries], window: int, bytes_max: int,
+        database: str = "",
+    ) -> None:  # fmt: skip
         self.numbers, self.cuts, self.bytes_max = numbers, cuts, bytes_max
-        self._retries, self._window = retries, window
+        self._retries, self._window, self._exact = retries, window, bool(database)
         self.chains: dict[str, Chain] = {}
         self.active: dict[str, Chain] = {}
         self.bytes = 0
@@ -181,7 +183,7 @@ class Outbox:
         """Return the chain of a topic, and make one if there is none."""
         found = self.chains.get(topic)
         if found is None:
-            found = self.chains[topic] = Chain(topic, self._retries(), self._window)
+            found = self.chains[topic] = Chain(topic, self._retries(), self._window, exact=self._exact)
         return found
 
     def load(
@@ -303,6 +305,8 @@ class Outbox:
         never = f"{chain.topic} holds put {last}, which was never made here"
         if last > self.numbers.highest:
             return never
+        if chain.asks and chain.rows[0].previous < last < chain.rows[0].counter:
+            return f"{chain.topic} has put {last}, and the last one here is {chain.rows[0].previous}"
         if not chain.rows or last < chain.rows[0].counter:
             return ""
         row = next((row for row in chain.rows if row.last >= last), None)
@@ -315,9 +319,11 @@ class Outbox:
     def _cut_since(self, chain: Chain, row: Row) -> bool:
         """Return True if a power cut came after a row was made, and may have destroyed the rows after it.
 
-        A row without a mark was made before the first power cut that its chain has not cleared.
+        A row without a mark was made before the first power cut that its chain has not cleared. A power cut takes no
+        row from a database.
         """
-        return row.last <= chain.loaded and self.cuts > (row.sole_owner - 1 if row.sole_owner else chain.cleared)
+        cleared = row.sole_owner - 1 if row.sole_owner else chain.cleared
+        return not chain.exact and row.last <= chain.loaded and self.cuts > cleared
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
         """Return the changes that drop a topic's unfinished rows, and the rows; `discarded` follows the commit.

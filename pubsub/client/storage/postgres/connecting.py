@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from pubsub.client.storage.postgres.errors import line_of
@@ -96,6 +97,17 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
             self._own_cursor = self.cursor(binary=True)
             self._own_cursor.adapters.register_dumper(int, Int8BinaryDumper)
         return self._own_cursor
+
+    @property
+    def broken(self) -> bool:
+        """True if the connection is lost, also if psycopg has left it within a pipeline: it takes no statement then.
+
+        `executemany` is a pipeline. If its backend ends meanwhile, psycopg may see the error before the end of the
+        connection. It cannot leave the pipeline then, and would refuse every later statement on its own.
+        """
+        if super().broken:
+            return True
+        return not self.closed and self._pipeline is None and self.pgconn.pipeline_status != PipelineStatus.OFF
 
     def commit(self) -> None:
         """Commit; refused in a transaction of the client."""
