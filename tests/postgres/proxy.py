@@ -22,6 +22,7 @@ class Cutting:
         cut_behind: bytes of a client's message. The message is passed on, the connection to the client is cut before
             the answer comes back, and PostgreSQL carries the message out; None: nothing is cut.
         cut_before: the same, but the message is not passed on.
+        cuts_all: a cut is one of all connections, as when the network is down.
         refuses: no new connection is taken.
         stalls: nothing is passed on, and nothing is cut.
         postgres: the server of new connections.
@@ -31,10 +32,11 @@ class Cutting:
         self.postgres = postgres
         self.cut_behind: bytes | None = None
         self.cut_before: bytes | None = None
-        self.refuses = self.stalls = False
+        self.refuses = self.stalls = self.cuts_all = False
         self.cuts = 0
         self._open: list[socket.socket] = []
         self._left: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
 
     def __enter__(self) -> Cutting:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -73,6 +75,7 @@ class Cutting:
                     client.close()
                     continue
                 self._open += (client, server)
+                self._clients.append(client)
                 threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
 
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
@@ -110,7 +113,8 @@ class Cutting:
         """Cut as a network's fault does: PostgreSQL does not know yet, and the backend stays."""
         self.cuts += 1
         self._left.append(server)
-        _shut(client)
+        for one in self._clients if self.cuts_all else (client,):
+            _shut(one)
 
     def _down(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -90,6 +90,11 @@ class Row:
         self.held = False
         self.tokens: list[int] = []
 
+    def numbered(self, counter: int, previous: int, sole_owner: int) -> None:
+        """Take a place in the chain, for a row that was made without one."""
+        self.counter, self.previous, self.sole_owner = counter, previous, sole_owner
+        self.last = counter + self.count - 1
+
     def loaded(self, stored: Row) -> Row:
         """Reset to the stored values after a reopening; no transmission is in flight."""
         self.previous, self.sole_owner = stored.previous, stored.sole_owner
@@ -163,7 +168,7 @@ class Chain:
 
     @property
     def asks(self) -> bool:
-        """True if the first row asks for the server's last put before it is sent (docs/explanation/databases.md, DB10).
+        """True if the first row asks for the server's last put before it is sent (docs/explanation/databases.md, DB12).
 
         A row that was discarded may be at the server, so the last put proves nothing after a discard.
         """
