@@ -252,27 +252,6 @@ def test_a_loss_is_reported_at_once_if_the_subscription_cannot_be_made_anew() ->
     assert sub.has_news
 
 
-@pytest.mark.parametrize("sign", [
-    status(Outcome.BEHIND, position=(LOG, 9)), status(Outcome.SUPERSEDED, number=1, epoch=NUMBER_MAX // 2),
-])  # fmt: skip
-def test_a_sign_of_a_copy_counts_as_lost_while_the_life_of_the_state_is_not_certain(sign: Status) -> None:
-    """Another process may have continued the same state in a database (DB2)."""
-    rig = Rig()
-    sub = rig.subscribed(5)
-    (get,) = rig.wants(sub)
-    asked: list[int] = []
-
-    def over() -> None:
-        asked.append(1)
-        raise StorageError("state", "another process has it")
-
-    rig.core.check_life = over
-    with pytest.raises(StorageError):
-        rig.answer(get, sign)
-    assert asked
-    assert sub.failure is None
-
-
 def test_a_lost_position_is_recorded_and_a_known_subscription_continues() -> None:
     rig = Rig()
     sub = rig.subscribed()

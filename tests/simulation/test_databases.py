@@ -16,7 +16,9 @@ from tests.simulation.sample import require_caught, run_once, sampled
 
 FAMILIES = based, usurped, restored, grouped_bases
 RUNS = [f"{made.__name__} {seed}" for made in FAMILIES for seed in range(4)]
-EACH_TIME_RUNS = ("based 1", "based 3", "usurped 1", "restored 1", "grouped_bases 1")
+EACH_TIME_RUNS = ("based 2", "usurped 1", "restored 2", "grouped_bases 3")
+FULL = (based, 2), (based, 4), (usurped, 1), (restored, 2), (grouped_bases, 3)
+"""Runs that have all faults."""
 
 SHOWN = {
     "databases: the life is counted for the token": 7,
@@ -66,7 +68,7 @@ def test_nothing_is_found(run: str) -> None:
 
 def test_the_faults_of_databases_happen() -> None:
     counters: Counter[str] = Counter()
-    for made, seed in ((based, 1), (based, 3), (usurped, 1), (restored, 1), (grouped_bases, 1)):
+    for made, seed in FULL:
         counters.update(run_once(made, seed).counters)
     for name in (
         "connections lost", "commits with a lost answer: never", "commits with a lost answer: done",
