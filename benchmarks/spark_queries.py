@@ -16,7 +16,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.spark.options import source_options
 from pubsub.spark.pipelines import Place, begin, follow, source
 from pubsub.spark.ranges import Topics
-from pubsub.spark.source import parts_of, read_part
+from pubsub.spark.reading import parts_of, read_part
 
 Write = Callable[[DataFrame], DataStreamWriter]
 
