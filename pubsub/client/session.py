@@ -73,6 +73,7 @@ class Session(Steps):
         keys: the client's and the proxies' keys; None: it has none.
         context: the ZeroMQ context that it shares; None: it has its own.
         recorder: writes the record; None: no record.
+        awaits: its client is an `AsyncClient`.
         trying: by topic, handler attempts that are counted on the disk, or about to be, and have not failed.
 
     Raises:
@@ -80,6 +81,7 @@ class Session(Steps):
     """
 
     recorder: Recorder | None = None
+    awaits = False
 
     def __init__(
         self,
@@ -118,6 +120,8 @@ class Session(Steps):
             self.store.on_lost = self.was_interrupted
             with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
+            if self.store.database:  # A directory has one process. Of a database this one's life may be over.
+                self.core.check_life = self.store.sync
             if sink is not None:
                 self._record(sink, boot, owned=sink is self._parts.sink)
             self._messenger = self._parts.messenger = messenger or Messenger(context, self.clock)

@@ -13,6 +13,9 @@ from tests.simulation.clients import ClientNode
 from tests.simulation.compacting import Compacted
 from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.creating import Creator
+from tests.simulation.database.connecting import Databases
+from tests.simulation.database.plan import database_of
+from tests.simulation.database.usurping import Usurper
 from tests.simulation.deleting import Deleter
 from tests.simulation.disk import disks
 from tests.simulation.families import Family
@@ -50,6 +53,7 @@ class Cast:
         counters: number of faults, moments and situations.
         witnesses: proxies that only vote; voters: these and the proxies.
         twins: copies of clients that were opened while the client ran; replicas: other directories of them.
+        usurpers: second processes of clients with a database.
     """
 
     def __init__(self, world: World) -> None:
@@ -58,6 +62,7 @@ class Cast:
         alone = self.fate.servers == 1
         self.history = History(self.fate.skew, alone)
         self.told = Told(world, self.history, alone)
+        world.databases = Databases(world, self.counters)
         file_system = disks()
         file_system.disks = {}
         names = [f"p{n}" for n in range(1, self.fate.proxies + 1)]
@@ -87,6 +92,7 @@ class Cast:
         self.audit = Audit(self.crews, self.workers, self.overseers, self.servers, self.fate)
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
+        self.usurpers: list[Usurper] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
 
     # How they are made
@@ -121,7 +127,8 @@ class Cast:
         """A client with a clock of any time."""
         order = self.proxy_names()
         host = self.world.host(name, self.random.choice((0.0, 1.0, -3000.0, 86400.0)))
-        return ClientNode(self.world, host, order, power_safe=self.random.random() < self.fate.power_safe)
+        safe = self.random.random() < self.fate.power_safe
+        return ClientNode(self.world, host, order, power_safe=safe, database=database_of(self.fate, name))
 
     def _client_in_step(self, name: str) -> ClientNode:
         """A client in step with true time: the deadlines of calls depend on clocks."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pubsub.client.core.group_life import ENDED
 from pubsub.client.session_parts import load_core
+from pubsub.client.storage.postgres.looking import Looking
+from pubsub.client.storage.postgres.statements import translate
 from pubsub.client.storage.store import Store
 from tests.simulation.disk import NAME, Disk, disks
 
@@ -36,32 +38,67 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
     session = node.session
     if session.closed or session.store.failed:
         return []
+    if node.database:
+        beside = Beside(node, session.store)
+        return _compared(node, beside, counters=counters) if beside.is_comparable(session) else []
     known, path = disks(), f"/{node.name}+"
     disk = known.disks[f"{node.name}+"] = Disk()
     copy = node.host.disk.copy()
     disk.restore({path + name.removeprefix(f"/{node.name}"): data for name, data in copy.items()})
     try:
         store = Store(Path(path) / f"{node.client}.db", session.store._boot, vfs=NAME)
-        milliseconds, used = store.state("milliseconds"), store.known_milliseconds()
-        settings = replace(session.settings, directory=Path(path))
-        fresh = load_core(session.name, settings, store, session.clock, Random(0))
-        found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
-        found += _memberships(session.core, fresh)
-        ours, theirs = _waiting(session.core), _waiting(fresh)
-        if ours != theirs:
-            found.append(f"the waiting messages are {ours!r:.200} in memory and {theirs!r:.200} in the store")
-        if session.core.numbers._milliseconds > milliseconds:
-            found.append(f"numbers of millisecond {session.core.numbers._milliseconds}, and {milliseconds} is stored")
-        elif session.core.numbers.known != used:
-            found.append(
-                f"the numbers' milliseconds are {session.core.numbers.known} in memory and {used} in the store"
-            )
-        if session.core.publisher != fresh.publisher:
-            found.append(f"the publisher is {session.core.publisher} in memory and {fresh.publisher} in the store")
+        found = _compared(node, store, replace(session.settings, directory=Path(path)), counters=counters)
         store.close()
     finally:
         del known.disks[f"{node.name}+"]
+    return found
+
+
+def _compared(node: ClientNode, store: Any, settings: Any = None, *, counters: bool) -> list[str]:
+    """The differences between a client's memory and a store; `settings`: with another directory."""
+    session = node.session
+    milliseconds, used = store.state("milliseconds"), store.known_milliseconds()
+    fresh = load_core(session.name, settings or session.settings, store, session.clock, Random(0))
+    found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
+    found += _memberships(session.core, fresh)
+    ours, theirs = _waiting(session.core), _waiting(fresh)
+    if ours != theirs:
+        found.append(f"the waiting messages are {ours!r:.200} in memory and {theirs!r:.200} in the store")
+    if session.core.numbers._milliseconds > milliseconds:
+        found.append(f"numbers of millisecond {session.core.numbers._milliseconds}, and {milliseconds} is stored")
+    elif session.core.numbers.known != used:
+        found.append(f"the numbers' milliseconds are {session.core.numbers.known} in memory and {used} in the store")
+    if session.core.publisher != fresh.publisher:
+        found.append(f"the publisher is {session.core.publisher} in memory and {fresh.publisher} in the store")
     return [f"{node.name}: {line}" for line in found[:SHOWN_MAX]]
+
+
+class Beside(Looking):
+    """A client's state in a simulated database, read beside the client's own connection."""
+
+    def __init__(self, node: ClientNode, store: Any) -> None:
+        self._client, self.path, self.database = node.client, "beside", store.database
+        self._database = node.world.databases.named(node.database)
+
+    def is_comparable(self, session: Any) -> bool:
+        """Return False if the process has lost its connection or its life, or its database is older than the process.
+
+        It does not know that before its next statement, and nothing follows from its memory until then.
+        """
+        connection, mine = session.store._connection, session.store._life
+        if session.unusable or connection.is_lost:
+            return False
+        return bool(self.state("life") == mine.token and self.state("commits") >= mine.commits)
+
+    def query(self, statement: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+        return list(self._database.read(translate(statement, self._client), tuple(parameters)))
+
+    def state(self, key: str) -> Any:
+        found = self._database.read(f"select {key} from pubsub.state where client = %s", (self._client,))
+        return found[0][0]
+
+    def save_milliseconds(self, milliseconds: int) -> None:
+        """Nothing of a comparison is written."""
 
 
 def _waiting(core: Any) -> list[tuple[object, ...]]:

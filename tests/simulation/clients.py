@@ -19,7 +19,7 @@ from pubsub.client.flows.processing import Processing
 from pubsub.client.reopening import suspend
 from pubsub.client.session import Session
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import CallerError, InDoubt, PubsubError, StorageError
+from pubsub.errors import CallerError, InDoubt, PubsubError, StorageError, StoreInUse
 from pubsub.messenger.core import MessengerCore
 from tests.simulation import client_memory
 from tests.simulation.disk import NAME
@@ -154,10 +154,18 @@ class ClientNode(Process):
     """
 
     def __init__(
-        self, world: World, host: Host, proxies: tuple[str, ...], *, power_safe: bool, client: str = ""
+        self,
+        world: World,
+        host: Host,
+        proxies: tuple[str, ...],
+        *,
+        power_safe: bool,
+        client: str = "",
+        database: str = "",
     ) -> None:
         super().__init__(world, host)
         self.client = client or host.name
+        self.database = database
         self.settings = ClientSettings(
             proxies=tuple(proxy_addresses(name)[0] for name in proxies),
             directory=Path(f"/{self.name}"),
@@ -170,6 +178,7 @@ class ClientNode(Process):
             retry_first_seconds=0.02 if world.fate.retries else 0.0,
             retry_longest_seconds=0.1,
             dead_letters="topic" if world.fate.letters else "table",
+            database=f"postgresql://{host.name}@db/{database}" if database else None,
             publisher_records=3,  # Rows of a group hold no more, so that some groups are several rows.
         )
         self._turns = world.random.random() < 0.5
@@ -187,6 +196,8 @@ class ClientNode(Process):
         self.found: list[str] = []
         """The differences between memory and store."""
         self._turning = self._bare = False
+        self.went_back: Callable[[], None] | None = None
+        """Called at the end of the life in which its database went back to an earlier time; None: it did not."""
         self.closed = False
         """Whether its last life ended with a close that gave the remaining messages back."""
         self.cut_off = False
@@ -196,11 +207,16 @@ class ClientNode(Process):
         self._calls, self.connected = [], 0
         self.acting, self.closed = None, False
         self._open({})
-        self.session.store.db.execute(
-            "create table if not exists seen (n integer primary key, topic, body, id, stamp, doubtful, aside)"
-        )
-        self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
+        self.make_table("seen", "topic, body, id, stamp, doubtful, aside")
+        self.make_table("sent", "token")
         self.on_start()
+
+    def make_table(self, name: str, columns: str) -> None:
+        """Make one of the application's own tables, if it is not there."""
+        if self.database:
+            self.world.databases.make_table(self, name, columns)
+        else:
+            self.session.store.db.execute(f"create table if not exists {name} (n integer primary key, {columns})")
 
     def _open(self, known: Mapping[int, Row]) -> None:
         self.messenger = SimulatedMessenger(self)
@@ -249,9 +265,13 @@ class ClientNode(Process):
     def act(self, action: Callable[[], None]) -> None:
         """Let the application do something now; the process may be killed at it."""
         if self.alive and not self.paused:
-            self._guarded(action)
+            self._guarded(partial(self._act, action) if self.database else action)
             if self.alive:
                 self.wake(self.world.now)
+
+    def _act(self, action: Callable[[], None]) -> None:
+        action()
+        self.mend()
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Let the application do something later in this life, when the process is not paused."""
@@ -280,7 +300,17 @@ class ClientNode(Process):
             return
         self.acting = None
         self._calls.remove(call)
+        if error is not None:
+            self.mend()  # Only then does the memory show what happened of the call.
         call.then(result, error)
+
+    def mend(self) -> None:
+        """Open the client again if its database may differ from its memory, as the application's next call does."""
+        if self.database and self.session.unusable:
+            self.world.note(f"{self.name} reads its state again")
+            self._reopen()
+            if self.went_back:  # Its application ends, since it knows more than its database.
+                self.later(0.0, self.close)
 
     @property
     def session_epoch(self) -> int:
@@ -331,11 +361,13 @@ class ClientNode(Process):
 
     def turn(self) -> None:
         self.drive()
+        self.mend()
         now = self.host.monotonic()
         for call in list(self._calls):
             wait = call.wait
             if call in self._calls and wait is not None and (wait.done() or now >= wait.deadline):
                 self._advance(call, wait.done())
+        self.mend()
 
     def deadline(self) -> float:
         return min([self.due(), *(call.wait.deadline for call in self._calls if call.wait is not None)])
@@ -409,6 +441,8 @@ class ClientNode(Process):
             self.calls.close(0.0)
         except StorageError:
             with suppress(apsw.ConnectionClosedError):
+                if self.database:
+                    raise
                 self.session.store.db.pragma("user_version")
                 self.found.append(f"{self.name} is not released, as its disk failed at its close")
             raise
@@ -422,7 +456,19 @@ class ClientNode(Process):
 
     def ended(self) -> None:
         acting, self.acting = self.acting, None
+        if self.database:
+            self.world.databases.process_ended(self.host)
+        if self.went_back is not None:
+            self.went_back()
+            self.went_back = None
         self.on_end(acting)
 
     def expected(self, error: BaseException) -> bool:
+        return self.explains(error)
+
+    def explains(self, error: BaseException | None) -> bool:
+        """Return True if an error may follow from the faults of this process's disk or database."""
+        if self.database and isinstance(error, StoreInUse):
+            self.world.databases.counters["clients that another process had open"] += 1
+            return True
         return self.host.disk.explains(error)

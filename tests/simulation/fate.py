@@ -62,6 +62,7 @@ class Fate:
         deleters: operators that delete topics; auto: topics begin by themselves, without an operator.
         families: clients that subscribe to a pattern of topics.
         iterates: clients take by iterations, during which another thread subscribes again.
+        databases: seed of the databases with the state of clients; 0: there are none.
         groups: seed of the consumer groups and their members; 0: there are none. member_liveness: silence after which
             servers do not wait for a member any more. exacting: a member of groups may stay away at the end, dead
             letters stay until no log has them, and no request of a member is answered for nothing.
@@ -120,6 +121,7 @@ class Fate:
     seekers: int = 0
     deleters: int = 0
     auto: bool = True
+    databases: int = 0
     groups: int = 0
     exacting: bool = False
     member_liveness: float = 3.0

@@ -69,7 +69,7 @@ class Judgement:
             family.judge()
             self._add(family.found)
         self.cast.audit.judge()
-        for client in self.cast.clients:
+        for client in (*self.cast.clients, *(usurper.node for usurper in self.cast.usurpers)):
             self._add(client.found)
         self._add(list(self.pairs.differences()))
         compacting.judge(self.cast.compacted, self.cast.configured, self.cast.servers, self.history)

@@ -19,6 +19,7 @@ from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
 from tests.simulation.creating import creating
 from tests.simulation.delaying import delaying
+from tests.simulation.database.plan import basing
 from tests.simulation.deleting import deleting
 from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
@@ -83,6 +84,7 @@ DRAWN_APART = (
     creating,
     mixing,
     grouping,
+    basing,
 )
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
@@ -136,6 +138,7 @@ class Simulation:
             watched_letters(cast.letters),
             paced(world, cast.history),
             watched_groups(cast.crews),
+            world.databases.in_force(),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -157,7 +160,8 @@ class Simulation:
             worker.bury()
         self._count()
         operations = sum(
-            user.operations for user in (*cast.users, *(one.node for one in (*cast.twins, *cast.replicas)))
+            user.operations
+            for user in (*cast.users, *(one.node for one in (*cast.twins, *cast.replicas, *cast.usurpers)))
         )
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
@@ -183,6 +187,7 @@ class Simulation:
         world.network.heal()
         self.faults.configurations.finish()
         cast.audit.absence.begin()
+        world.databases.mend()
         for node in cast.nodes:
             node.host.disk.mend()
             if isinstance(node, ServerNode):
@@ -195,6 +200,8 @@ class Simulation:
             twin.node.end("over")
         for replica in cast.replicas:
             replica.end()
+        for usurper in cast.usurpers:
+            usurper.node.end("over")
         for application in cast.applications:
             application.finish()
         cast.calls.finish()

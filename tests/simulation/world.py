@@ -67,6 +67,7 @@ class World:
         now: virtual seconds.
         trace: a checksum of all events so far, in order.
         over: whether the phase with faults is over: from here on all is well.
+        databases: those of the clients (`tests.simulation.database`).
     """
 
     def __init__(self, seed: int, fate: Fate, random: Random) -> None:
@@ -80,6 +81,7 @@ class World:
         self._order = count()
         self.hosts: dict[str, Host] = {}
         self.network = Network(self)
+        self.databases: Any = None
 
     def at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
         heapq.heappush(self._heap, (when, next(self._order), call, arguments))

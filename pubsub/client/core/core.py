@@ -19,7 +19,7 @@ from typing import Any, Final
 from pubsub.client.core.chain import Chain
 from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.effects import Due, Outgoing
-from pubsub.client.core.flights import Flight, Flights
+from pubsub.client.core.flights import Flight, Flights, answered_late
 from pubsub.client.core.groups import Groups
 from pubsub.client.core.intent import CONTINUED, SHORT
 from pubsub.client.core.long_poll import WAIT_SECONDS_MAX
@@ -27,9 +27,9 @@ from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.put_message import put_message
 from pubsub.client.core.refusing_proxies import RefusingProxies
-from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
+from pubsub.client.core.retries import Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
-from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.subscription import Subscription, asleep
 from pubsub.client.core.waiting import WaitingMessages
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
@@ -85,6 +85,8 @@ class ClientCore:
         doors: proxies that refuse this client.
         sync_at: time by which the commits so far are fsynced; None: all are.
         copied: the error to raise, if an answer has shown that a copy of this state was used elsewhere.
+        check_life: called before an answer is taken as such a sign. It raises a StorageError if another process has
+            continued the same state, or if the store cannot tell; the answer counts as lost then.
     """
 
     def __init__(
@@ -96,14 +98,15 @@ class ClientCore:
         wall: Callable[[], float],
     ) -> None:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
-        self.publisher = settings.publisher
-        self.proxy = 0
+        self.publisher, self.proxy = settings.publisher, 0
         self.refusing = RefusingProxies(settings.proxies)
-        self.outbox = Outbox(numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max)
+        sizes = settings.window, settings.outbox_bytes_max
+        self.outbox = Outbox(numbers, cuts, self._retries, *sizes, settings.database)
         self.subscriptions: dict[str, Subscription] = {}
         self.due: list[Due] = []
         self.wants_sync = False
         self.copied: StateCopied | None = None
+        self.check_life: Callable[[], None] = _nothing
         self._awake: dict[str, Subscription] = {}
         self._unsynced: dict[str, Subscription] = {}
         self.sync_at: float | None = None
@@ -237,11 +240,12 @@ class ClientCore:
                 self._intent_answered(target, status, proxy, now)
         elif token in target.tokens:
             target.tokens.remove(token)
-            _answered_late(target, flight, now)
+            answered_late(target, flight, now)
 
     def _put_answered(self, chain: Chain, status: Status, flight: Flight, now: float) -> None:
         _, _, generation, proxy, train, _ = flight
         if status.last >= 0 and (evidence := self.outbox.evidence(chain, status.last)):
+            self.check_life()
             self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
             chain.until, chain.deadline = IDLE, None
             return
@@ -283,6 +287,7 @@ class ClientCore:
     def _intent_superseded(self, sub: Subscription, status: Status) -> None:
         """Handle a higher number at the service: one call of the application may go above it, once."""
         if not sub.intent.insists:
+            self.check_life()
             sub.failure = Superseded(self.settings.client, sub.topic)
             return
         sub.intent.insists.clear()
@@ -306,8 +311,10 @@ class ClientCore:
             else:
                 sub.trouble, sub.deadline = "an answer that is damaged", now + sub.retries.patience
         elif outcome is Outcome.SUPERSEDED:
+            self.check_life()
             sub.fail(Superseded(self.settings.client, sub.topic, status.reason.replace("_", " ")))
         elif outcome is Outcome.BEHIND:
+            self.check_life()
             known = format_position(status.position)
             evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.cursor.safe)} here"
             sub.fail(StateCopied(self.settings.client, self.settings.path, evidence))
@@ -338,7 +345,7 @@ class ClientCore:
         if self._awake:
             for topic, sub in list(self._awake.items()):
                 self._send_for(sub, out, now)
-                if _asleep(sub, now):
+                if asleep(sub, now):
                     del self._awake[topic]
         return out
 
@@ -419,6 +426,10 @@ class ClientCore:
         return min(times, default=None)
 
 
+def _nothing() -> None:
+    """Stand in for the store of a session."""
+
+
 def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, now: float) -> None:
     """Accept a confirmed intent after its commit."""
     sub.confirmed(change)
@@ -428,23 +439,3 @@ def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, n
         _log.warning(CONTINUED, sub.client, sub.topic)
     if status.reason == FEWER:
         _log.warning(SHORT, sub.client, sub.topic, sub.intent.start)
-
-
-def _answered_late(sub: Subscription, flight: Flight, now: float) -> None:
-    """Extend the try after an answer to an earlier transmission of an intent: the service is there, and slow.
-
-    If each try were shorter than the answer takes, no answer would ever count. So the last try gets twice that time.
-    """
-    if sub.deadline is not None and not sub.intent.settled and flight.proxy == sub.retries.proxy:
-        sub.deadline = max(sub.deadline, now + min(2 * (now - flight.at), TRY_SECONDS_MAX))
-
-
-def _asleep(sub: Subscription, now: float) -> bool:
-    """Return True if a subscription needs nothing before the next call or answer."""
-    return not (
-        sub.deadline is not None
-        or sub.wanted(now)
-        or sub.asking(now)
-        or sub.checking(now)
-        or sub.acknowledge_at() is not None
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pubsub.client.core.chain import Chain, Row
+from pubsub.client.core.retries import TRY_SECONDS_MAX
 from pubsub.client.core.subscription import Subscription
 
 
@@ -87,3 +88,12 @@ class Flights:
             if self._flights.pop(token, None) is not None:
                 self.forgotten.append(token)
         tokens.clear()
+
+
+def answered_late(sub: Subscription, flight: Flight, now: float) -> None:
+    """Extend the try after an answer to an earlier transmission of an intent: the service is there, and slow.
+
+    If each try were shorter than the answer takes, no answer would ever count. So the last try gets twice that time.
+    """
+    if sub.deadline is not None and not sub.intent.settled and flight.proxy == sub.retries.proxy:
+        sub.deadline = max(sub.deadline, now + min(2 * (now - flight.at), TRY_SECONDS_MAX))

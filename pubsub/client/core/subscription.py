@@ -399,3 +399,14 @@ class Subscription:
     def synced(self) -> None:
         """Record an fsync of all commits so far: all but an open chunk may be acknowledged."""
         self.cursor.sync(self.chunk.before if self.chunk is not None else self.cursor.position)
+
+
+def asleep(sub: Subscription, now: float) -> bool:
+    """Return True if a subscription needs nothing before the next call or answer."""
+    return not (
+        sub.deadline is not None
+        or sub.wanted(now)
+        or sub.asking(now)
+        or sub.checking(now)
+        or sub.acknowledge_at() is not None
+    )

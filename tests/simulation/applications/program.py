@@ -100,6 +100,8 @@ class Program:
             # Only `process` takes messages that were put aside, so a program that ends with `get` puts none aside.
             beside = ["get" if self.habits.by_get else way for way in self.habits.beside]
             self.habits = replace(self.habits, bare=False, beside=beside)
+        if node.database:  # A commit in doubt may have taken what a call would have returned.
+            self.habits = replace(self.habits, by_get=False, bare=False, beside=["process"] * len(self.habits.beside))
         self.life = self.replicas = self.count = 0
         self.copied = 0.0
         self.finishing = False
@@ -179,7 +181,7 @@ class Program:
             note_told(self.history, self.reading(error.topic), error)
             self.reading(error.topic).make_anew(self.world.now)
         elif isinstance(error, DataLoss | Refused) or (
-            isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
+            isinstance(error, StorageError | apsw.Error) and not self.node.explains(error)
         ):
             self.history.violate(f"{self.name}: {type(error).__name__}: {error}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 
 from tests.simulation.applications.program import Program
@@ -27,20 +29,10 @@ class Records:
     def collect(self) -> None:
         """Read the tables, as they are on the disk now."""
         name = self.program.name
-        path = f"/{name}/{name}.db"
-        if path not in self.program.node.host.disk.files:
+        tables = self._tables()
+        if tables is None:
             return
-        db = apsw.Connection(path, vfs=NAME)
-        db.pragma("locking_mode", "exclusive")
-        try:
-            tables = {table for (table,) in db.execute("select name from sqlite_schema")}
-            if "seen" not in tables:
-                return
-            found = list(db.execute("select topic, body, id, stamp, doubtful, aside from seen order by n"))
-            letters = list(db.execute("select topic, body from pubsub_dead_letters where body is not null"))
-            tokens = {token for (token,) in db.execute("select token from sent")}
-        finally:
-            db.close()
+        found, letters, tokens = tables
         self.handled = [(row[0], row[1]) for row in found]
         rows = [row[:5] for row in found if not row[5]]
         self._aside = [Seen(*row[:4], -1e9) for row in found if row[5]]
@@ -56,6 +48,26 @@ class Records:
             ]  # fmt: skip
             texts = [bytes(body).decode() for topic, body in letters if topic == reading.topic]
             self._add_letters(reading.topic, texts, {body for topic, body in self.handled if topic == reading.topic})
+
+    def _tables(self) -> tuple[list[Any], list[Any], set[str]] | None:
+        """Return handled messages, dead letters and tokens of transactions; None: there are no tables yet."""
+        name, node = self.program.name, self.program.node
+        if node.database:
+            return node.world.databases.tables_of(node)
+        path = f"/{name}/{name}.db"
+        if path not in node.host.disk.files:
+            return None
+        db = apsw.Connection(path, vfs=NAME)
+        db.pragma("locking_mode", "exclusive")
+        try:
+            tables = {table for (table,) in db.execute("select name from sqlite_schema")}
+            if "seen" not in tables:
+                return None
+            found = list(db.execute("select topic, body, id, stamp, doubtful, aside from seen order by n"))
+            letters = list(db.execute("select topic, body from pubsub_dead_letters where body is not null"))
+            return found, letters, {token for (token,) in db.execute("select token from sent")}
+        finally:
+            db.close()
 
     def _add_letters(self, topic: str, texts: list[str], handled: set[str]) -> None:
         """Where a dead letter stands between the others is not recorded; that it came, and once, is."""

@@ -12,7 +12,7 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.flows.batches import BatchProcessing
 from pubsub.errors import StorageError, Unavailable
 from tests.simulation.applications.program import Program
-from tests.simulation.clients import Call, HandlerError
+from tests.simulation.clients import Call, ClientNode, HandlerError
 from tests.simulation.history import Put, Reading, Seen
 from tests.simulation.world import EPOCH, World
 
@@ -219,7 +219,7 @@ class Taking:
                 error = Unavailable("get", topic, timeout, "no answer")
             received(taken, error)
 
-        handle = partial(self._handle, topic, reading)
+        handle = partial(self.handle, topic, reading)
         if self.program.in_batches:
             batches = BatchProcessing(self.node.session, self.node.calls.gets)
             self.node.call(batches.process(topic, partial(self._handle_many, handle), timeout, most), then)
@@ -237,17 +237,28 @@ class Taking:
         sub = self.node.session.core.subscriptions.get(topic)
         return sub is not None and (not sub.intent.settled or sub.unconfirmed_since(began))
 
-    def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any, *, alone: bool = True) -> None:
+    def handle(
+        self,
+        topic: str,
+        reading: Reading,
+        message: Any,
+        transaction: Any,
+        *,
+        alone: bool = True,
+        node: ClientNode | None = None,
+    ) -> None:
         """Record a message in the application's own table; it may be put on, and the handler may fail.
 
         Args:
             alone: False: the handler has further messages, and an exception does not concern this one.
+            node: another process of the same client; None: the client's own.
         """
+        node = node or self.node
         body = message.body.decode()
         self._check(reading, body, message)
         self.tried.add((topic, body))
         self._relaying = False
-        self.node.operations += 1
+        node.operations += 1
         stamp = message.stamp / 1e6 - EPOCH
         aside = self.program.retries.given(topic, body, message)
         transaction.execute(
@@ -264,9 +275,11 @@ class Taking:
         if alone:
             self.program.retries.decide(topic, body)
         if self.program.habits.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:
-            self._relay(topic, body, transaction)
+            self._relay(topic, body, transaction, node)
+        if node.database:
+            node.world.databases.misuse(transaction)
 
-    def _relay(self, topic: str, body: str, transaction: Any) -> None:
+    def _relay(self, topic: str, body: str, transaction: Any, node: ClientNode) -> None:
         program, life = self.program, self.program.life
         index, topics = program.number(), program.topics()
         relayed = f"r:{self.name}:{life}:{topic}:{body}"
@@ -281,6 +294,6 @@ class Taking:
         fate = self.world.fate
         killing = KILLING & fate.faults.keys() and not fate.deleters
         if not program.finishing and killing and self.world.random.random() < 0.05:
-            self.node.host.disk.kill_in = self.world.random.randrange(6)
-        for _ in self.node.calls.puts.put_many(put.topic, [relayed.encode()], None, transaction, True):
+            node.host.disk.kill_in = self.world.random.randrange(6)
+        for _ in node.calls.puts.put_many(put.topic, [relayed.encode()], None, transaction, True):
             pass

@@ -11,6 +11,7 @@ from tests.simulation.breakages import (
     compaction,
     continuing,
     damage,
+    databases,
     delays,
     deletions,
     expiry,
@@ -64,6 +65,7 @@ ROOMS = (
     mixed,
     group_members,
     group_servers,
+    databases,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}

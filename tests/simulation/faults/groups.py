@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.simulation.cast import Cast
+from tests.simulation.database.plan import KILLED_LATE
 from tests.simulation.faults.kinds import Fault
 from tests.simulation.grouping.worker import CLAIMED, COMMITTED, IN_HANDLER, Worker
 from tests.simulation.supervisor import Supervisor
@@ -30,6 +31,8 @@ class Groups:
             "member closed": self.closed,
             "member cut off": self.cut_off,
             "work late": self.work_late,
+            "member loses a commit": partial(self.loses_commit, "never", "done", "late"),
+            KILLED_LATE: partial(self.loses_commit, "late, killed"),
         }
 
     def _any(self) -> Worker:
@@ -38,6 +41,12 @@ class Groups:
     def killed(self, place: str) -> None:
         """A member is killed at the next record that comes to this place."""
         self._any().kill_at = place
+
+    def loses_commit(self, *endings: str) -> None:
+        """The next commit of a member in its database gets no answer, and the member may be killed meanwhile."""
+        worker = self._any()
+        if worker.database:
+            self.world.databases.endings[worker.name] = self.random.choice(endings)
 
     def power_cut(self) -> None:
         """A member's host loses power."""
@@ -57,7 +66,7 @@ class Groups:
     def directory_lost(self) -> None:
         """A member's disk is lost, and it begins anew."""
         worker = self._any()
-        if worker.blocked or not worker.life or not hasattr(worker, "session"):
+        if worker.database or worker.blocked or not worker.life or not hasattr(worker, "session"):
             return
         worker.end("killed")
         self.world.note(f"{worker.name} loses its directory")

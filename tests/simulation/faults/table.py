@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.cast import Cast
 from tests.simulation.faults.configurations import Configurations
+from tests.simulation.faults.databases import OfDatabases
 from tests.simulation.faults.deaths import Deaths
 from tests.simulation.faults.directories import Directories
 from tests.simulation.faults.groups import Groups
@@ -50,6 +51,7 @@ class Faults:
             Spoiling(cast, supervisor),
             self.configurations,
             Groups(cast, supervisor),
+            OfDatabases(cast, supervisor),
         )
         self.by_name: dict[str, Fault] = {name: fault for kind in kinds for name, fault in kind.faults().items()}
 

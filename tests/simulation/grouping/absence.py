@@ -51,11 +51,18 @@ class Absence:
             return ""
         for membership in worker.memberships:
             for server, topic, group in self._held(membership.crew):
-                if what := _left(server, topic, group, worker.client):
+                if what := self._claims(group, worker) or _left(server, topic, group, worker.client):
                     return f"group {group.name} of {topic.name} {what}, while {worker.name} is away"
         self.absent, worker.away = None, False
         worker.start()
         return f"{worker.name} was away"
+
+    def _claims(self, group: Group, absent: Worker) -> str:
+        """The claims of an absent member that another one can look up in their database."""
+        others = [one for one in self.workers if one is not absent and one.database == absent.database]
+        here = [one for one in others if any(each.crew.plan.name == group.name for each in one.memberships)]
+        held = [key for key, member in group.members.items() if key[0] == absent.client and member.held]
+        return f"has claims of {held[0]}" if absent.database and here and held else ""
 
     def letters(self) -> str:
         """The dead letters that hold their log; a log must let go of them before the operator acts."""

@@ -23,6 +23,7 @@ from pubsub.client.flows.worker_pool_tasks import in_tasks
 from pubsub.errors import (
     DataLoss,
     InDoubt,
+    Interrupted,
     NotSubscribed,
     PubsubError,
     StorageError,
@@ -30,6 +31,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from tests.simulation.clients import ClientNode, HandlerError
+from tests.simulation.database.plan import shared_database
 from tests.simulation.disk import NAME, Killed
 from tests.simulation.grouping.plan import Plan, is_poison
 from tests.simulation.grouping.record import Crew, Crews, Effect
@@ -78,7 +80,8 @@ class Worker(ClientNode):
     """
 
     def __init__(self, world: World, host: Host, proxies: tuple[str, ...], crews: Crews, plans: list[Plan]) -> None:
-        super().__init__(world, host, proxies, power_safe=False)
+        database = shared_database(world.fate, host.name)
+        super().__init__(world, host, proxies, power_safe=False, database=database)
         self.crews, self.history = crews, crews.history
         self.memberships = [Membership(crews.of(plan.topic, plan.name)) for plan in plans]
         self.kill_at = ""
@@ -106,10 +109,7 @@ class Worker(ClientNode):
         super().begin()
 
     def _started(self) -> None:
-        self.session.store.db.execute(
-            "create table if not exists effects"
-            " (n integer primary key, topic, crew, body, id, attempts, doubtful, turn, number)"
-        )
+        self.make_table("effects", "topic, crew, body, id, attempts, doubtful, turn, number")
         known = self.session.core.members
         for membership in self.memberships:
             member = known.get(membership.crew.key)
@@ -120,6 +120,11 @@ class Worker(ClientNode):
     @property
     def is_unwinding(self) -> bool:
         return self.host.disk.epoch != self._epoch
+
+    def mend(self) -> None:
+        """End the process if its database may differ from its memory: another one begins with the database's state."""
+        if self.database and self.session.unusable:
+            self._killed("as it has lost its life")
 
     def lose_power(self) -> None:
         """Its host is off: a message that `get` returned lately may come again."""
@@ -253,7 +258,8 @@ class Worker(ClientNode):
         self._again(membership, self.world.random.choice((0.0, 0.5)))
 
     def _got(self, membership: Membership, result: Any, error: Exception | None) -> None:
-        membership.crew.lost_gets -= 5
+        if not (self.database and isinstance(error, StorageError)):  # Otherwise it may have taken some.
+            membership.crew.lost_gets -= 5
         for one in result or ():
             marks = one.attempts, one.doubtful, self.crews.next_turn(), one.id
             membership.crew.effects.append(Effect(one.body.decode(), self.name, "get", *marks))
@@ -372,7 +378,9 @@ class Worker(ClientNode):
             membership.joined = False
         elif isinstance(error, DataLoss) and crew.resumed:
             return
-        elif not (isinstance(error, StorageError | apsw.Error) and self.host.disk.explains(error)):
+        elif self.database and isinstance(error, Interrupted):
+            return
+        elif not (isinstance(error, StorageError | apsw.Error) and self.explains(error)):
             self.history.violate(f"{self.name}, group {crew.plan.name}: {type(error).__name__}: {error}")
 
     # Its directory and its rows
@@ -394,6 +402,8 @@ class Worker(ClientNode):
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows of its table."""
+        if self.database:
+            return self.world.databases.rows_of(self, "effects", _SELECT) if self.life else []
         return list(self.session.store.db.execute(_SELECT)) if self.alive else _rows_at_rest(self)
 
     def effects(self) -> list[tuple[tuple[str, str], Effect]]:
