@@ -25,6 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
+from pubsub.spark.arrow import SCHEMA
 from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.identity import NOBODY, Identity
 from pubsub.spark.ranges import Topics
@@ -239,14 +240,17 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
 def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int) -> DataFrame:
     """Return topics as a stream that begins with the stored messages.
 
+    A source in Python does not see the cluster, so its number of tasks for a batch is given to it.
+
     Args:
         name: name of the durable subscription.
         records: maximum records of one micro-batch; 0 for no limit.
     """
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
-    options |= {"maxRecordsPerBatch": str(records)} | place.options
+    options |= {"maxOffsetsPerTrigger": str(records)} | place.options
+    options |= {"minPartitions": str(spark.sparkContext.defaultParallelism)}
     options |= {"takeOver": "true"} if place.take_over else {}
-    return spark.readStream.format("pubsub").options(**options).load()
+    return spark.readStream.format("pubsub").schema(SCHEMA).options(**options).load()
 
 
 def check_names(topics: Sequence[str], name: str) -> None:
