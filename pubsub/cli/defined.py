@@ -179,7 +179,7 @@ class Defined:
             counts = counts_of(totals, restarts)
             facts |= {each: counts[each] for each in ("unparsed", "untimed", "late", "restarts")}
             for number, why in (
-                (counts["unparsed"], "have not the fields"),
+                (counts["unparsed"], "do not have the fields"),
                 (counts["untimed"], "have no time"),
                 (counts["late"], "rows were too late"),
             ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pubsub.cli import main
 from pubsub.errors import CallerError, Unavailable
@@ -227,3 +230,27 @@ def test_the_metrics_of_a_pipeline_are_served() -> None:
         "pubsub_pipeline_run_seconds 1.5",
     ):
         assert line in read[0]
+
+
+KEYS = """
+source topics headers parse fields required unparsed dead_topic select where columns window length time late by values
+target topic encoding key directory format partition_by run name checkpoint every batch restarts master conf id
+"""
+NAMES = st.sampled_from(re.findall(r"\w+", KEYS))
+LEAVES = st.one_of(
+    st.sampled_from(["a", "id", "long", "1h", "drop", "dead-topic", "raw", "delta", ""]),
+    st.integers(-2, 10**13), st.booleans(), st.floats(), st.text(max_size=4),
+)  # fmt: skip
+CONTENT = st.dictionaries(
+    NAMES,
+    st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5)),
+    max_size=6,
+)
+
+
+@given(CONTENT)
+def test_any_content_is_a_definition_or_has_problems_of_one_line(content: dict[str, Any]) -> None:
+    found = Problems()
+    definition = parse_definition(content, found)
+    assert all(": " in one and "\n" not in one for one in found)
+    assert found or (definition.topics and bool(definition.target.topic) != bool(definition.target.directory))
