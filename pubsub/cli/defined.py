@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -73,7 +74,8 @@ class Defined:
         Raises:
             PubsubError: it cannot start, or a query failed.
         """
-        made = self.made = self._complete(self.made)
+        to, made = self.made.target.directory or self.made.target.topic, self._complete(self.made)
+        self.made = made
         directory, kind = made.target.directory, "archive" if self._is_archive else "run"
         default = self._default_name(kind)
         pipelines.check_names([*made.topics, *filter(None, [made.target.topic])], made.run.name or default)
@@ -83,11 +85,12 @@ class Defined:
         # A file is checked with Spark before anything is subscribed.
         early = is_local(checkpoint) and is_local(directory) and not self.file
         name = self._identify(None, checkpoint, default) if early else ""
-        with self._pages(name or default) as pages, session(made.run.master, made.run.conf) as spark:
+        pages_of, start = self._pages(name or default), session(made.run.master, made.run.conf)
+        with pages_of as pages, start as spark, progress(kind) as tell:
             if self.file:
                 _check(spark, made, self.file)
             name = name or self._identify(spark, checkpoint, default)
-            with progress(kind) as tell, stopping() as stop:
+            with stopping() as stop:
                 restarts = Restarts(made.run.restarts)
                 totals = Supervision(
                     lambda: self._start(spark, name, checkpoint), tell, stop,
@@ -95,7 +98,8 @@ class Defined:
                 ).run()  # fmt: skip
             if directory:
                 archiving.tidy(spark, directory, checkpoint)
-        return self._said(kind, name, checkpoint, totals, restarts)
+        facts: dict[str, Any] = {"pipeline": kind, "topics": list(made.topics), "to": to, "name": name}
+        return self._said(facts | {"checkpoint": checkpoint}, totals, restarts)
 
     @property
     def _is_archive(self) -> bool:
@@ -110,7 +114,7 @@ class Defined:
         target = self.made.target
         if self._is_archive:
             return pipelines.default_name(kind, target.directory)
-        return pipelines.default_name(kind, *self.made.topics, target.directory or target.topic)
+        return pipelines.default_name(kind, Path(self.file).stem, target.directory or target.topic)
 
     def _identify(self, spark: SparkSession | None, checkpoint: str, default: str) -> str:
         """Return the pipeline's name from its checkpoint, and subscribe under it."""
@@ -119,7 +123,8 @@ class Defined:
         if not self._is_archive:
             window = made.window
             facts["to"] = made.target.topic or "a directory"
-            facts["window"] = [window.length, window.time, *window.by, *window.values] if window else []
+            values = [f"{name}={text}" for name, text in window.values.items()] if window else []
+            facts["window"] = [window.length, window.time, *window.by, *values] if window else []
         name = pipelines.identify(spark, checkpoint, made.run.name, default, facts, made.target.directory)
         pipelines.hold(self.place, made.topics, name)
         if made.parse is not None and made.parse.unparsed == DEAD:
@@ -161,20 +166,9 @@ class Defined:
                 raise
         return queries
 
-    def _said(
-        self, kind: str, name: str, checkpoint: str, totals: Totals, restarts: Restarts
-    ) -> tuple[dict[str, Any], str]:
-        made = self.made
-        to = made.target.directory or made.target.topic
-        facts: dict[str, Any] = {
-            "pipeline": kind,
-            "topics": list(made.topics),
-            "to": to,
-            "name": name,
-            "checkpoint": checkpoint,
-        }
-        facts |= figures(totals)
-        text = f"{sentence(totals)} {'archived' if self._is_archive else 'written'} to {to}"
+    def _said(self, facts: dict[str, Any], totals: Totals, restarts: Restarts) -> tuple[dict[str, Any], str]:
+        facts = facts | figures(totals)
+        text = f"{sentence(totals)} {'archived' if self._is_archive else 'written'} to {facts['to']}"
         if self.file:
             counts = counts_of(totals, restarts)
             facts |= {each: counts[each] for each in ("unparsed", "untimed", "late", "restarts")}

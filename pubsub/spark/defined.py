@@ -56,8 +56,6 @@ def check(spark: SparkSession, made: Definition) -> Problems:
 def result(rows: DataFrame, made: Definition, problems: Problems) -> DataFrame:
     """Return what the target gets of the source's rows."""
     found = rows.withColumn("date", F.date_format("stamp", "yyyy-MM-dd"))
-    if made.archives:
-        return _where(found, made, problems)
     found = found.select(F.struct(*found.columns).alias(MESSAGE), *found.columns)
     if made.parse is not None:
         found = parsed(found, made.parse)
