@@ -170,6 +170,10 @@ def test_rows_that_do_not_fit_the_table_are_refused_in_one_line(tmp_path: Path) 
     changed = FIRST.set(2, pa.field("n", pa.string()))
     with pytest.raises(TableDiffers, match="column n is long in the table and string in the rows; cast it"):
         table(tmp_path, changed).commit(1, [])
+    for kind in (pa.duration("us"), pa.null()):
+        new = FIRST.append(pa.field("x", kind))
+        with pytest.raises(TableDiffers, match=r"column x is .*, and Delta has no such type; cast it"):
+            table(tmp_path, new).commit(1, [])
     with pytest.raises(TableDiffers, match="partitioned by topic, date, and not by date; give another directory"):
         Table(str(tmp_path), QUERY, FIRST, ("date",)).commit(1, [])
     (tmp_path / "_delta_log" / "00000000000000000000.json").write_text("{")

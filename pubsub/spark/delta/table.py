@@ -22,7 +22,7 @@ from pubsub.errors import ConfigurationError, PubsubError, StateCopied, StorageE
 from pubsub.spark.delta.files import DataFile, add_fields
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Schema
 
 LOG: Final = "_delta_log"
 """Folder in a table's directory that has its log."""
@@ -160,13 +160,13 @@ class Table:
 
     def _opened(self) -> DeltaTable:
         """Open the table; a new one is made without rows."""
-        from deltalake import DeltaTable, Schema  # noqa: PLC0415
+        from deltalake import DeltaTable  # noqa: PLC0415
         from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
         if not is_table(self._directory):
-            fields = Schema.from_arrow(self._schema)
+            columns = delta_schema(self._directory, self._schema)
             try:
-                DeltaTable.create(self._directory, fields, mode="ignore", partition_by=self._by)
+                DeltaTable.create(self._directory, columns, mode="ignore", partition_by=self._by)
             except DeltaError:
                 if not is_table(self._directory):  # Otherwise another process has made it meanwhile.
                     raise
@@ -191,10 +191,8 @@ class Table:
 
     def _add_columns(self, table: DeltaTable) -> bool:
         """Add the columns that the table lacks; return whether there were any."""
-        from deltalake import Schema  # noqa: PLC0415
-
         held = {one.name: one for one in table.schema().fields}
-        fields = Schema.from_arrow(self._schema).fields
+        fields = delta_schema(self._directory, self._schema).fields
         for one in fields:
             if one.name in held and held[one.name].type != one.type:
                 raise TableDiffers(
@@ -215,6 +213,24 @@ class Table:
         properties = CommitProperties(app_transactions=[Transaction(self._query, batch)])
         actions: list[AddAction | RemoveAction] = [AddAction(**add_fields(one)) for one in files]
         table.create_write_transaction(actions, "append", table.schema(), self._by, commit_properties=properties)
+
+
+def delta_schema(table: str, schema: pa.Schema) -> Schema:
+    """Return columns as Delta has them.
+
+    Raises:
+        TableDiffers: Delta has no such type.
+    """
+    from deltalake import Schema  # noqa: PLC0415
+
+    for column in schema:
+        try:
+            known = not pa.types.is_null(column.type) and Schema.from_arrow(pa.schema([column]))
+        except Exception:  # noqa: BLE001 - delta-rs raises this class itself.
+            known = False
+        if not known:
+            raise TableDiffers(f"{table}: column {column.name} is {column.type}, and Delta has no such type; cast it")
+    return Schema.from_arrow(schema)
 
 
 def type_name(kind: object) -> str:
