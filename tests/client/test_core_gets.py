@@ -9,8 +9,8 @@ from pubsub.base.limits import NUMBER_MAX
 from pubsub.client.core.changes import DeadLettered, Intended, Told
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS
-from pubsub.errors import DataLoss, StateCopied, Superseded
-from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
+from pubsub.errors import DataLoss, StateCopied, StorageError, Superseded
+from pubsub.protocol import RETRY, Get, Outcome, Put, Status, Subscribe, Unsubscribe
 
 RETRIES = sorted(RETRY - {Outcome.GAP})
 
@@ -202,6 +202,27 @@ def test_the_outcome_behind_means_that_the_state_is_an_older_copy() -> None:
     rig.answer(get, status(Outcome.BEHIND, position=(LOG, 9)))
     assert isinstance(sub.failure, StateCopied)
     assert f"{LOG}.9" in str(sub.failure.evidence)
+
+
+@pytest.mark.parametrize("sign", [
+    status(Outcome.BEHIND, position=(LOG, 9)), status(Outcome.SUPERSEDED, number=1, epoch=NUMBER_MAX // 2),
+])  # fmt: skip
+def test_a_sign_of_a_copy_counts_as_lost_while_the_life_of_the_state_is_not_certain(sign: Status) -> None:
+    """Another process may have continued the same state in a database (DB2)."""
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (get,) = rig.wants(sub)
+    asked: list[int] = []
+
+    def over() -> None:
+        asked.append(1)
+        raise StorageError("state", "another process has it")
+
+    rig.core.check_life = over
+    with pytest.raises(StorageError):
+        rig.answer(get, sign)
+    assert asked
+    assert sub.failure is None
 
 
 def test_a_lost_position_is_recorded_and_the_subscription_is_made_anew() -> None:

@@ -11,6 +11,7 @@ from random import Random
 from tests.simulation.breakages import (
     compaction,
     continuing,
+    databases,
     delays,
     deletions,
     expiry,
@@ -24,6 +25,7 @@ from tests.simulation.breakages import (
     retries,
     settings,
 )
+from tests.simulation.database.plan import based, grouped_bases, restored, usurped
 from tests.simulation.delaying import delayed_and_repeated, delayed_due_in_split
 from tests.simulation.deleting import deleted_split
 from tests.simulation.drawn_faults import drawn_faults
@@ -387,6 +389,15 @@ LATE = {"number", "last", "once", "facts"}
 IN_SPLITS = {"home", "travel", "numbers", "watermark", "nofilter", "store"}
 """Breakages of groups that concern topics which move, or which several servers hold."""
 
+USURPED = (
+    "databases: the life is counted for the token",
+    "databases: check first, then write",
+    "databases: an answer shows a copy to a process whose life is over",
+)
+RESTORED = ("databases: no number check", "databases: an older database is taken as it is")
+LOOKED_UP = ("databases: no life check", "databases: a look does not end the life")
+"""Breakages of databases that two processes of a client show, an older database, and a look at a silent member."""
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -423,6 +434,10 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in AT_ENDS), grouped_ends),
     **dict.fromkeys((title for title in GROUPS if title.split(": ")[1] in LATE), grouped_late),
     "groups: restored_goes_on: a group of a restored copy goes on without an operator": grouped_restores,
+    **dict.fromkeys(databases.breakage.breakages, based),
+    **dict.fromkeys(USURPED, usurped),
+    **dict.fromkeys(RESTORED, restored),
+    **dict.fromkeys(LOOKED_UP, grouped_bases),
     "mixtures: a reader is not told of deletions that went": mixed("compaction, tables and times to live"),
     "mixtures: a dead letter is put in a commit of its own": mixed("retries and topics of dead letters"),
     "mixtures: a put of a client costs nothing": mixed("quotas of clients"),

@@ -18,8 +18,8 @@ from tests.simulation.cast import Cast
 from tests.simulation.compacting import keyed
 from tests.simulation.configuring import configured, watched
 from tests.simulation.creating import creating
-from tests.simulation.delaying import delaying
 from tests.simulation.database.plan import basing
+from tests.simulation.delaying import delaying
 from tests.simulation.deleting import deleting
 from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw

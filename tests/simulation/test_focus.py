@@ -12,8 +12,8 @@ from tests.simulation.sample import require_caught, run_once, sampled
 SEEDS = (range(1), pytest.param(range(1, 6), marks=pytest.mark.nightly))
 """Each time, and by night."""
 
-GROUPED = {title for title in FOCUSED if title.startswith("groups: ")}
-"""Those of consumer groups have tests of their own (`test_grouping`)."""
+GROUPED = {title for title in FOCUSED if title.startswith(("groups: ", "databases: "))}
+"""Those of consumer groups and of databases have tests of their own (`test_grouping`, `test_databases`)."""
 
 ALONE = {title: made for title, made in FOCUSED.items() if title not in GROUPED}
 FAMILIES = {made.__name__: made for made in ALONE.values() if made.__name__ not in MIXTURES}

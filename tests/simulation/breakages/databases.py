@@ -26,7 +26,7 @@ def _without(stack: contextlib.ExitStack, module: Any, name: str, *changes: tupl
             raise AttributeError(f"{name} has no {before!r}")
         text = text.replace(before, after)
     space = dict(vars(module))
-    exec(compile(text, f"<{name}>", "exec", dont_inherit=True, flags=0x1000000), space)  # noqa: S102
+    exec(compile(text, f"<{name}>", "exec", dont_inherit=True, flags=0x1000000), space)
     substitute(stack, module, name, space[name])
 
 
@@ -50,7 +50,9 @@ def _(stack: contextlib.ExitStack) -> None:
         begin(self, backend, mark)
         token, _, number = mark.partition(".")
         backend.in_force = not mark or bool(
-            self.execute(backend, "select 1 from pubsub.state where life = %s and commits = %s", (token, int(number) - 1))[0]
+            self.execute(
+                backend, "select 1 from pubsub.state where life = %s and commits = %s", (token, int(number) - 1)
+            )[0]
         )
 
     def step(database: Any, backend: Any, client: str, life: str, number: int, mark: str) -> None:
@@ -93,7 +95,12 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("a look does not end the life")
 def _(stack: contextlib.ExitStack) -> None:
-    _without(stack, _life, "end", ("update pubsub.state set life = %s where", "update pubsub.state set lives = lives + length(%s) where"))
+    _without(
+        stack,
+        _life,
+        "end",
+        ("update pubsub.state set life = %s where", "update pubsub.state set lives = lives + length(%s) where"),
+    )
 
 
 @breakage("an answer shows a copy to a process whose life is over")

@@ -1,7 +1,7 @@
 """Connections to the simulated databases, in place of psycopg's, under the product's own store.
 
-The product's code of `pubsub.client.storage.postgres` runs as shipped: its life, its outcomes, its look-ups. Within a run
-its `connect` makes a `SimulatedConnection`, its clock is the world's, and its tokens come from the seed.
+The product's code of `pubsub.client.storage.postgres` runs as shipped: its life, its outcomes, its look-ups. Within a
+run its `connect` makes a `SimulatedConnection`, its clock is the world's, and its tokens come from the seed.
 """
 
 from __future__ import annotations
@@ -416,5 +416,5 @@ class Databases:
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(life, "secrets", tokens))
             stack.enter_context(mock.patch.object(looks, "start_thread", lambda thread: thread.run() or True))
-            stack.enter_context(mock.patch.object(installing, "prepare", lambda connection, path: None))
+            stack.enter_context(mock.patch.object(installing, "prepare", return_value=None))
             yield

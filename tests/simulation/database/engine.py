@@ -1,8 +1,8 @@
 """A PostgreSQL database of the simulated world: its rows, its backends, its locks, and `pubsub.step`.
 
 The rows are in SQLite, in tables made from the product's `schema.sql`. A backend keeps the statements of its open
-transaction. Only one backend at a time has its statements applied; the others' are applied again at their next one. So a
-transaction sees its own changes, and what others have committed by then, as in READ COMMITTED.
+transaction. Only one backend at a time has its statements applied; the others' are applied again at their next one. So
+a transaction sees its own changes, and what others have committed by then, as in READ COMMITTED.
 
 A connection is lost in one of three ways, and its client cannot tell them apart: the last statements never arrived, or
 they arrived and their answer is lost, or they arrive later, while the client connects again. A backend keeps its locks
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from random import Random
@@ -138,10 +139,8 @@ class Database:
         late, backend.late = backend.late, None
         if late is not None and backend.log is not None:
             self.late_commits += 1
-            try:
+            with suppress(psycopg.Error):  # Nobody hears it.
                 self.commit(backend, *late)
-            except psycopg.Error:
-                pass  # Nobody hears it.
         self.roll_back(backend)
         backend.gone, backend.gone_at = True, None
         self.backends.remove(backend)

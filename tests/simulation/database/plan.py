@@ -1,4 +1,4 @@
-"""Which runs have clients with their state in a database, which clients these are, and the faults of their databases."""
+"""Which runs have clients with their state in a database, which clients these are, and the faults of databases."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.simulation.drawn_faults import drawn_faults
 from tests.simulation.fate import Fate
 from tests.simulation.grouping.plan import grouped, plans
 
-BASED: Final = 0.08
-"""Share of runs with databases, of those without the faults below."""
+BASED: Final = 0.06
+"""Share of runs with databases."""
 
 OF_DIRECTORIES: Final = frozenset({"empty", "copy", "twin", "replica", "close midway", "abandon", "put back"})
-"""Faults of a client's directory, or ones that would leave little to demand."""
+"""Faults that these runs go without: those of a client's directory, and ones that would leave little to demand."""
 
 DATABASE_FAULTS: Final = {
     "lose commit": 3.0,
@@ -34,8 +34,9 @@ MEMBER_FAULTS: Final = {KILLED_LATE: 1.0, "member loses a commit": 1.0}
 def basing(fate: Fate, seed: int) -> Fate:
     """Give some clients of some runs a database; drawn apart, so that the other runs stay what they were."""
     random = Random(f"databases of {seed}")
-    if random.random() >= BASED or OF_DIRECTORIES & fate.faults.keys():
+    if random.random() >= BASED or fate.deleters:
         return fate
+    fate.faults = {fault: rate for fault, rate in fate.faults.items() if fault not in OF_DIRECTORIES}
     fate.databases = random.randrange(1, 1 << 30)
     fate.faults |= drawn_faults(random, some=DATABASE_FAULTS | (MEMBER_FAULTS if fate.groups else {}))
     return fate

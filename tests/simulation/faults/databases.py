@@ -98,7 +98,11 @@ class OfDatabases:
     def usurp(self) -> None:
         """A process does not know that its client's lock is free, and another process opens the client."""
         one = self._any()
-        if one is None or one.program.retries.on or any(known.of is one and known.node.alive for known in self.cast.usurpers):
+        if (
+            one is None
+            or one.program.retries.on
+            or any(known.of is one and known.node.alive for known in self.cast.usurpers)
+        ):
             return
         databases = self.world.databases
         connection = databases.connections.get(one.name)

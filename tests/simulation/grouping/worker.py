@@ -376,9 +376,7 @@ class Worker(ClientNode):
             membership.joined = False
         elif isinstance(error, Superseded) and self.directory:
             membership.joined = False
-        elif isinstance(error, DataLoss) and crew.resumed:
-            return
-        elif self.database and isinstance(error, Interrupted):
+        elif (isinstance(error, DataLoss) and crew.resumed) or (self.database and isinstance(error, Interrupted)):
             return
         elif not (isinstance(error, StorageError | apsw.Error) and self.explains(error)):
             self.history.violate(f"{self.name}, group {crew.plan.name}: {type(error).__name__}: {error}")
