@@ -52,7 +52,8 @@ def schema_of(columns: Sequence[str]) -> str:
 
 
 SCHEMA: Final = schema_of([name for name in COLUMNS if name != "timestamp"])
-"""Columns of an archive, as of every earlier release."""
+HEADED_SCHEMA: Final = f"{SCHEMA}, {schema_of(['headers'])}"
+"""Columns of a pipeline's source, as of every earlier release, without and with those of headers."""
 
 SOURCE_SCHEMA: Final = schema_of(COLUMNS)
 HEADERS_SCHEMA: Final = schema_of((*COLUMNS, "headers"))

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.errors import PubsubError
 from pubsub.spark.archive import writer
-from pubsub.spark.arrow import HEADERS_SCHEMA, SCHEMA
+from pubsub.spark.arrow import HEADED_SCHEMA, SCHEMA
 from pubsub.spark.durations import duration
 from pubsub.spark.pipeline_file.definition import FAIL, MESSAGE, RAW, Definition, Parse, Window
 from pubsub.spark.pipeline_file.tables import Problems
@@ -41,7 +41,7 @@ class Unparsed(PubsubError):
 def check(spark: SparkSession, made: Definition) -> Problems:
     """Analyse a definition on no rows; return what is wrong with it."""
     problems = Problems()
-    rows = spark.createDataFrame([], HEADERS_SCHEMA if made.headers else SCHEMA)
+    rows = spark.createDataFrame([], HEADED_SCHEMA if made.headers else SCHEMA)
     found = result(rows, made, problems)
     kinds = dict(found.dtypes)
     for index, name in enumerate(made.target.partition_by):

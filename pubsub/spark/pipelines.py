@@ -25,7 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.errors import ConfigurationError, PubsubError, Unavailable
 from pubsub.protocol.names import check_id, check_topic
-from pubsub.spark.arrow import SCHEMA, schema_of
+from pubsub.spark.arrow import HEADED_SCHEMA, SCHEMA
 from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.identity import NOBODY, Identity
 from pubsub.spark.ranges import Topics
@@ -263,7 +263,7 @@ def source(
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
     options |= {"maxOffsetsPerTrigger": str(records)} | place.options
     options |= {"minPartitions": str(spark.sparkContext.defaultParallelism)}
-    columns = f"{SCHEMA}, {schema_of(['headers'])}" if headers else SCHEMA
+    columns = HEADED_SCHEMA if headers else SCHEMA
     options |= {"takeOver": "true"} if place.take_over else {}
     return spark.readStream.format("pubsub").schema(columns).options(**options).load()
 
