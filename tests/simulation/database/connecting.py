@@ -17,6 +17,7 @@ from unittest import mock
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from pubsub.client import settling as looks
 from pubsub.client.storage.postgres import installing, life, looking, outcomes, settling
 from pubsub.client.storage.postgres.connecting import Place, shown
 from pubsub.errors import StorageError
@@ -98,6 +99,7 @@ class SimulatedConnection:
     """
 
     guarded = False
+    read_committed = False  # Handlers use the session's connection.
 
     def __init__(self, databases: Databases, database: Database, host: Host) -> None:
         self.databases, self.database, self.host = databases, database, host
@@ -113,6 +115,9 @@ class SimulatedConnection:
         return SimpleNamespace(transaction_status=TransactionStatus.UNKNOWN if self.broken or self.closed else status)
 
     def cursor(self, *, binary: bool = False) -> Cursor:
+        return Cursor(self)
+
+    def own_cursor(self) -> Cursor:
         return Cursor(self)
 
     def execute(self, text: str, parameters: Sequence[Any] | None = None, *, prepare: bool | None = None) -> Cursor:
@@ -140,6 +145,9 @@ class SimulatedConnection:
             self.closed = True
             self.database.leave(self.backend, 0.0)
             self.database.advance()
+
+    def discard(self) -> None:
+        self.close()
 
     def drop(self, seconds: float) -> None:
         """The process is gone, or its link is; the server's end stays for a while."""
@@ -254,6 +262,8 @@ class SimulatedConnection:
             for backend in [one for one in database.backends if one.pid == parameters[0]]:
                 database.terminate(backend)
             return [(True,)]
+        if text == life._END_HANDLERS:
+            return []
         if text.startswith(_WAITS):
             return [(False,)]
         return [] if text.startswith(_IGNORED) else None
@@ -405,5 +415,6 @@ class Databases:
             for module in (outcomes, life):
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(life, "secrets", tokens))
+            stack.enter_context(mock.patch.object(looks, "start_thread", lambda thread: thread.run() or True))
             stack.enter_context(mock.patch.object(installing, "prepare", return_value=None))
             yield
