@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -31,7 +33,8 @@ MICRO_BATCHES: Final = 20
 MICRO_BATCHES_MIN: Final = 4
 BROKER_ROWS: Final = 2_000_000
 
-_RATE: Final = {"rate": "records/s"}
+_RATE: Final = {"rate": "records/s", "floor": "records/s", "ratio": "times"}
+"""Figures of a query, of the same query with Parquet files in place of topics, and the first to the second."""
 
 
 @contextmanager
@@ -60,10 +63,11 @@ def rows_of(size: int, secs: float) -> int:
 
 
 def _fill(stage: Stage, topic: str, size: int, rows: int) -> None:
-    bodies = [bytes(size)] * BATCH
+    """Put rows with different random bodies: files would store equal ones only once."""
     with stage.client("filler") as filler:
         for _ in range(rows // BATCH):
-            filler.put_many(topic, bodies, wait=False)
+            data = os.urandom(BATCH * size)
+            filler.put_many(topic, [data[size * row : size * (row + 1)] for row in range(BATCH)], wait=False)
         filler.flush()
 
 
@@ -88,32 +92,48 @@ class Spark:
         """From a topic to nowhere."""
         from benchmarks.spark_queries import to_noop
 
-        return self._rate("noop", stage, size, secs, lambda _: to_noop)
+        return self._rate("noop", stage, size, secs, lambda _: to_noop, lambda _: to_noop)
 
     def parquet(self, stage: Stage, size: int, secs: float) -> Figures:
         """From a topic to Parquet files."""
         from benchmarks.spark_queries import to_parquet
 
-        return self._rate("parquet", stage, size, secs, to_parquet)
+        return self._rate("parquet", stage, size, secs, to_parquet, to_parquet)
 
     def sink(self, stage: Stage, size: int, secs: float) -> Figures:
         """From a topic to a topic."""
-        from benchmarks.spark_queries import to_topic
+        from benchmarks.spark_queries import to_topic, values_to_parquet
 
-        return self._rate("sink", stage, size, secs, lambda place: to_topic(stage.proxy, place.name))
+        return self._rate("sink", stage, size, secs, lambda place: to_topic(stage.proxy, place.name), values_to_parquet)
 
-    def _rate(self, name: str, stage: Stage, size: int, secs: float, write: Callable[[Path], Write]) -> Figures:
+    def _rate(
+        self,
+        name: str,
+        stage: Stage,
+        size: int,
+        secs: float,
+        write: Callable[[Path], Write],
+        floor: Callable[[Path], Write],
+    ) -> Figures:
+        """Measure a query over a topic, and then its floor over files with the same rows."""
         from benchmarks import spark_queries as bench
 
-        rate = 0.0
+        rate = least = 0.0
         for rows in (rows_of(size, secs),) if name in self._warm else (rows_of(size, secs / 4), rows_of(size, secs)):
-            topic, place = stage.name("topic"), stage.directory / stage.name("out")
-            checkpoint = stage.directory / stage.name("checkpoint")
+            topic, place, files, other = (
+                stage.name("topic"), *(stage.directory / stage.name(each) for each in ("out", "files", "floor"))
+            )  # fmt: skip
+            checkpoints = [stage.directory / stage.name("checkpoint") for _ in range(2)]
             bench.hold(stage.proxy, topic)
             _fill(stage, topic, size, rows)
-            rate = bench.rate(self._session, stage.proxy, topic, rows, write(place), checkpoint)
+            bench.copy_to_files(self._session, stage.proxy, topic, files)
+            stream = bench.from_topic(self._session, stage.proxy, topic)
+            rate = bench.rate(stream, rows, write(place), checkpoints[0])
+            least = bench.rate(bench.from_files(self._session, files), rows, floor(other), checkpoints[1])
+            for each in (place, files, other):
+                shutil.rmtree(each, ignore_errors=True)
         self._warm.add(name)
-        return {"rate": rate}
+        return {"rate": rate, "floor": least, "ratio": rate / least}
 
     def micro_batch(self, stage: Stage, size: int, secs: float) -> Figures:
         """Batches of MICRO_BATCH rows, to nowhere and to a topic."""

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.client.requests import Proxies
 from pubsub.errors import ConfigurationError
+from pubsub.spark.arrow import SCHEMA
 from pubsub.spark.options import source_options
 from pubsub.spark.pipelines import Place, begin, follow, source
 from pubsub.spark.ranges import Topics
@@ -31,14 +32,29 @@ def hold(proxy: str, topic: str) -> None:
         Topics(link, NAME).subscribe(topic, "earliest")
 
 
-def rate(spark: SparkSession, proxy: str, topic: str, rows: int, write: Write, checkpoint: Path) -> float:
-    """Rows a second of one query over what a topic holds, its start and its end included.
+def from_topic(spark: SparkSession, proxy: str, topic: str) -> DataFrame:
+    """What a topic holds, as a stream."""
+    return source(spark, Place(proxies=(proxy,)), [topic], NAME, 0)
+
+
+def copy_to_files(spark: SparkSession, proxy: str, topic: str, directory: Path) -> None:
+    """Write what a topic holds to Parquet files, one for each core."""
+    options = Place(proxies=(proxy,)).options | {"subscribe": topic, "subscription": NAME}
+    spark.read.format("pubsub").options(**options).load().write.parquet(str(directory))
+
+
+def from_files(spark: SparkSession, directory: Path) -> DataFrame:
+    """The same rows by Spark's own source of files, as a stream."""
+    return spark.readStream.schema(SCHEMA).parquet(str(directory))
+
+
+def rate(stream: DataFrame, rows: int, write: Write, checkpoint: Path) -> float:
+    """Rows a second of one query, its start and its end included.
 
     Raises:
         ConfigurationError: it was not these many.
     """
     begun = time.perf_counter()
-    stream = source(spark, Place(proxies=(proxy,)), [topic], NAME, 0)
     totals = follow(begin(write(stream), checkpoint.name, str(checkpoint), once=True, seconds=0), lambda _: None)
     taken = time.perf_counter() - begun
     if totals.messages != rows:
@@ -54,6 +70,11 @@ def to_noop(stream: DataFrame) -> DataStreamWriter:
 def to_parquet(directory: Path) -> Write:
     """Rows to files."""
     return lambda stream: stream.writeStream.format("parquet").option("path", str(directory))
+
+
+def values_to_parquet(directory: Path) -> Write:
+    """The values of rows to files."""
+    return lambda stream: stream.select("value").writeStream.format("parquet").option("path", str(directory))
 
 
 def to_topic(proxy: str, topic: str) -> Write:

@@ -243,7 +243,10 @@ class StoreInUse(StorageError):
 
 
 class StateCopied(StorageError):
-    """A client's state directory was used in two places, or is an older copy of itself; `evidence` shows it."""
+    """A client's state was used in two places, or is an older copy of itself; `evidence` shows it.
+
+    A database is an older copy after a restore, or after a replica took over that lacked the latest commits.
+    """
 
     exit_code = 10
 
@@ -253,10 +256,10 @@ class StateCopied(StorageError):
         self.args = client, path, evidence
 
     def __str__(self) -> str:
-        return (
-            f"{self.path}: a copy of this state directory was used elsewhere ({self.evidence}); "
-            f"run: pubsub client {self.client} renew{self.options}"
-        )
+        what = "a copy of this state directory was used elsewhere"
+        if self.path.startswith("postgresql://"):
+            what = "the database is behind the records of its servers, or a copy of it was used elsewhere"
+        return f"{self.path}: {what} ({self.evidence}); run: pubsub client {self.client} renew{self.options}"
 
 
 class ConfigurationError(PubsubError):

@@ -130,7 +130,7 @@ def authorize(
     get: Annotated[Patterns, typer.Option("--get", metavar="TOPICS", help="Topics that it may subscribe to.")] = None,
     names: Annotated[
         Patterns,
-        typer.Option("--names", metavar="NAMES", help="Named subscriptions, as of Spark queries, that it may use."),
+        typer.Option("--names", metavar="NAMES", help="Consumer groups and named subscriptions that it may use."),
     ] = None,
     call: Annotated[Patterns, typer.Option("--call", metavar="SERVICES", help="Services that it may call.")] = None,
     serve: Annotated[Patterns, typer.Option("--serve", metavar="SERVICES", help="Services that it may serve.")] = None,

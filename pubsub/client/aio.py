@@ -70,6 +70,7 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
 
     @staticmethod
     def _opened(calls: Calls) -> Awaited:
+        calls.session.awaits = True
         calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
         return Awaited(calls.session)
 

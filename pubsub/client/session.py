@@ -73,6 +73,7 @@ class Session(Steps):
         keys: the client's and the proxies' keys; None: it has none.
         context: the ZeroMQ context that it shares; None: it has its own.
         recorder: writes the record; None: no record.
+        awaits: its client is an `AsyncClient`.
         trying: by topic, handler attempts that are counted on the disk, or about to be, and have not failed.
 
     Raises:
@@ -80,6 +81,7 @@ class Session(Steps):
     """
 
     recorder: Recorder | None = None
+    awaits = False
 
     def __init__(
         self,

@@ -57,6 +57,10 @@ def shop(cluster: Cluster) -> Iterator[Client]:
         yield opened
 
 
+def all_proxies_list(operator: Operator, topic: str) -> bool:
+    return all(topic in {row["topic"] for row in report["topics"]} for report in operator.look().answered.values())
+
+
 def test_the_pattern_of_a_client_that_is_away_ends_with_all_that_waits(
     cluster: Cluster, shop: Client, command: Command, operator: Operator, family: str
 ) -> None:
@@ -67,6 +71,7 @@ def test_the_pattern_of_a_client_that_is_away_ends_with_all_that_waits(
         assert client.get(pattern, timeout=20.0) is not None
         shop.put(f"{family}.joined", b"2")
     shop.put(f"{family}.later", b"3")  # The client has not joined this topic.
+    until(lambda: all_proxies_list(operator, f"{family}.joined"), "each proxy was told of the topic")
 
     code, _, text = command(pattern, "--subscriber", name)
     assert code != 0

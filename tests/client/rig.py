@@ -20,7 +20,7 @@ PUBLISHER = "p/00000000000000cc"
 
 
 class Rig:
-    def __init__(self, cuts: int = 0, proxies: int = 2) -> None:
+    def __init__(self, cuts: int = 0, proxies: int = 2, database: str = "") -> None:
         self.now = 100.0
         self.committed: list[Change] = []
         self.sent: list[Outgoing] = []
@@ -28,7 +28,7 @@ class Rig:
         numbers = Numbers(0, lambda: EPOCH_SECONDS + 1.0, Random(1), lambda milliseconds: None)
         settings = CoreSettings(
             client="c", path="c.db", publisher="00000000000000dd", proxies=proxies, tries=3, try_seconds=0.1, window=4,
-            outbox_bytes_max=1 << 20, prefetch_records=100, prefetch_bytes=10_000,
+            outbox_bytes_max=1 << 20, prefetch_records=100, prefetch_bytes=10_000, database=database,
         )  # fmt: skip
         self.core = ClientCore(settings, numbers, cuts, lambda topic: {}, lambda: 5.0)
 

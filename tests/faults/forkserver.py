@@ -38,12 +38,13 @@ FILES_MAX: Final = 4096
 LIMITS: Final = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE)
 """A child has these as its orderer has them then."""
 
-FOLDERS: Final = ("tests.faults.", "tests.services.")
+FOLDERS: Final = ("tests.faults.", "tests.services.", "tests.postgres.rounds.")
 COMMANDS: Final = {
     "proxy": ("pubsub.proxy.commands", "pubsub.proxy.process"),
     "server": ("pubsub.cli.server_group", "pubsub.cli.server", "pubsub.server.process", "pubsub.server.metrics"),
     "gateway": ("pubsub.cli.gateway", "pubsub.cli.gateway_operations", "pubsub.cli.peeking", "pubsub.gateway.process"),
     "service": ("pubsub.services.commands", "pubsub.services.majordomo", "pubsub.services.titanic", "pubsub.services"),
+    "relay": ("pubsub.client.relay_commands", "pubsub.client", "pubsub.client.relaying.running"),
     "topic": ("pubsub.cli.topic", "pubsub.client", "pubsub.cli.reaching"),
     "client": ("pubsub.client.commands", "pubsub.client.call_commands", "pubsub.client", "pubsub.client.export"),
     "http": ("pubsub.http.commands", "pubsub.http", "anyio._backends._asyncio", "httpcore2"),

@@ -16,6 +16,15 @@ from tests.gateway.serving import Gateway
 
 pytestmark = pytest.mark.slow
 
+GROUP_ACTIONS = [
+    ("PATCH", "", {"attempts": 3}),
+    ("POST", "/release", {"member": "alice.g.w"}),
+    ("POST", "/redrive", {}),
+    ("POST", "/drop", {}),
+    ("POST", "/resume", {"skip": False}),
+    ("DELETE", "", None),
+]
+
 
 def test_a_user_acts_by_its_own_key_and_gets_denials_of_the_cluster(tmp_path: Path) -> None:
     with Cluster(tmp_path, keys=True) as cluster:
@@ -28,7 +37,7 @@ def test_a_user_acts_by_its_own_key_and_gets_denials_of_the_cluster(tmp_path: Pa
         (data / "keys").mkdir(parents=True)
         public = new_key(data / "keys/alice.key")
         authorized = str(cluster.keys.authorized)
-        rights = ["--put", "own/*", "--get", "own/*", "--authorized", authorized]
+        rights = ["--put", "own/*", "--get", "own/*", "--names", "g", "--authorized", authorized]
         assert main(["keys", "authorize", "client", "alice.*", public, *rights]) == 0
         with Gateway(cluster, data, "--tokens", str(tokens), token=token) as gateway:
             until(lambda: gateway.ask("PUT", "/topics/own%2Fa/subscribers/s").status_code in {200, 201}, "let in")
@@ -48,6 +57,17 @@ def test_a_user_acts_by_its_own_key_and_gets_denials_of_the_cluster(tmp_path: Pa
             assert "may not look at the settings of other (by the cluster's access list)." in denied.json()["detail"]
             assert gateway.ask("GET", "/topics").status_code == 200  # By the gateway's own key, which --key names.
             gateway.put("own%2Fa", b"and the next one goes")
+            member = "groups/g/members/w?start=earliest"
+            made = gateway.ask("PUT", f"/topics/own%2Fa/{member}")
+            assert made.status_code == 201, made.text
+            batch = gateway.ask("GET", "/topics/own%2Fa/groups/g/members/w/messages?wait=10")
+            assert batch.json()["messages"][-1]["body"] == "and the next one goes"
+            assert gateway.ask("DELETE", batch.json()["confirm"]).status_code == 204
+            denied = gateway.ask("PUT", f"/topics/other/{member}")
+            assert (denied.status_code, "by the cluster's access list" in denied.json()["detail"]) == (403, True)
+            for method, path, body in GROUP_ACTIONS:
+                denied = gateway.ask(method, f"/topics/own%2Fa/groups/g{path}", body)
+                assert (denied.status_code, "lacks the right operate" in denied.json()["detail"]) == (403, True), path
 
 
 def new_key(path: Path) -> str:

@@ -40,13 +40,17 @@ class Writers:
         url: of the database, with the tables and the ledger.
         count: number of threads.
         seed: of what they draw: sizes, roll-backs, and how long a transaction stays open.
+        pause: mean seconds between two transactions of a thread.
+
+    Attributes:
+        held: while it is set, no transaction begins.
     """
 
-    def __init__(self, url: str, count: int, seed: int) -> None:
-        self._url = url
+    def __init__(self, url: str, count: int, seed: int, pause: float = 0.0) -> None:
+        self._url, self._pause = url, pause
         self._clock = itertools.count(1)
         self.spans: dict[tuple[int, int], Span] = {}
-        self.stopped = threading.Event()
+        self.stopped, self.held = threading.Event(), threading.Event()
         self.committed = self.rolled_back = self.lost = 0
         self.failures: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, args=(n, Random(f"{seed} {n}"))) for n in range(count)]
@@ -69,8 +73,13 @@ class Writers:
                 try:
                     with psycopg.connect(self._url, connect_timeout=10) as connection:
                         while not self.stopped.is_set():
+                            if self.held.is_set():
+                                self.stopped.wait(0.02)
+                                continue
                             number += 1
                             self._transaction(connection, writer, number, random)
+                            if self._pause:
+                                self.stopped.wait(2 * self._pause * random.random())
                 except psycopg.OperationalError:
                     self.lost += 1
                     self.stopped.wait(0.02)

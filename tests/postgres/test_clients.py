@@ -201,7 +201,7 @@ def test_after_a_commit_in_doubt_the_client_reads_its_state_again(
         def doubtful(message: Message, transaction: Transaction) -> None:
             note(message, transaction)
             setattr(network, "cut_behind" if happened else "cut_before", COMMIT)
-            network.refuses = True
+            network.refuses = network.cuts_all = True
 
         with pytest.raises(CommitInDoubt):
             client.process(topic, doubtful, timeout=30)

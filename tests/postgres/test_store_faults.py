@@ -268,3 +268,28 @@ def test_a_role_with_weak_commits_gets_strong_ones(postgres: Postgres) -> None:
             store.end()
     finally:
         postgres.drop_database(name)
+
+
+def test_a_connection_that_ends_within_many_statements_is_made_again(store: PostgresStore) -> None:
+    for rows in (1, 3, 3_000):
+        store.begin(fsync=True)
+        with pytest.raises(psycopg.OperationalError) as raised:
+            store.executemany("select pg_terminate_backend(pg_backend_pid()), %s", [(n,) for n in range(rows)])
+        with pytest.raises(StorageError, match="the connection is lost"):
+            store.undo(raised.value)
+        assert counters(store) == [1]
+    store.commit([row(2)])
+
+
+def test_a_connection_that_was_left_within_a_pipeline_is_made_again(store: PostgresStore) -> None:
+    """psycopg leaves it so if it sees the error of an ended backend before the end of the connection."""
+    store.connection.pgconn.enter_pipeline_mode()
+    store.commit([row(2)])
+    store.begin(fsync=True)
+    store.connection.pgconn.enter_pipeline_mode()
+    with pytest.raises(psycopg.OperationalError) as raised:
+        store.execute("select 1")
+    with pytest.raises(StorageError, match="the connection is lost"):
+        store.undo(raised.value)
+    store.commit([row(3)])
+    assert counters(store) == [1, 2, 3]

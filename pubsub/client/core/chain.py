@@ -90,6 +90,11 @@ class Row:
         self.held = False
         self.tokens: list[int] = []
 
+    def numbered(self, counter: int, previous: int, sole_owner: int) -> None:
+        """Take a place in the chain, for a row that was made without one."""
+        self.counter, self.previous, self.sole_owner = counter, previous, sole_owner
+        self.last = counter + self.count - 1
+
     def loaded(self, stored: Row) -> Row:
         """Reset to the stored values after a reopening; no transmission is in flight."""
         self.previous, self.sole_owner = stored.previous, stored.sole_owner
@@ -125,10 +130,12 @@ class Chain:
         until: latest deadline of the waiting calls; nothing is sent after it.
         trouble: cause to report at the deadline.
         failure: error to raise at once, until the next put or flush.
+        exact: True if the state loses a put only where an older copy of it took its place: a database.
     """
 
-    def __init__(self, topic: str, retries: Retries, window: int) -> None:
-        self.topic, self.retries, self._window = topic, retries, window
+    def __init__(self, topic: str, retries: Retries, window: int, *, exact: bool = False) -> None:
+        self.topic, self.retries, self._window, self.exact = topic, retries, window, exact
+        self._agreed = False
         self.rows: deque[Row] = deque()
         self.previous = self.finished = self.cleared = self.loaded = 0
         self.log = self.avoid = ""
@@ -159,6 +166,15 @@ class Chain:
         """True if light rows must wait: MESSAGES_MAX messages are in flight, and an answer will cause the next one."""
         return len(self.messages) >= MESSAGES_MAX and self.until != float("-inf")
 
+    @property
+    def asks(self) -> bool:
+        """True if the first row asks for the server's last put before it is sent (docs/explanation/databases.md, DB10).
+
+        A row that was discarded may be at the server, so the last put proves nothing after a discard.
+        """
+        marked = bool(self.rows) and self.rows[0].sole_owner > 1 and self.cleared != UNSURE
+        return marked and self.exact and not self._agreed
+
     def holds_back(self, row: Row) -> bool:
         """Return True if the last row certainly cannot be sent now, but will be after an answer or at the next try."""
         waits = self.is_busy and row.light and self._singly_until == float("-inf")
@@ -184,7 +200,7 @@ class Chain:
         if self._pausing or now >= self.until or now < self._throttled_until:
             return out
         self._throttled_until = float("-inf")
-        end, singly = min(len(self.rows), self._allowed), now < self._singly_until
+        end, singly = min(len(self.rows), 1 if self.asks else self._allowed), now < self._singly_until
         while self.sent < end and (rows := self._next_message(end, singly=singly)):
             out.append(rows)
             self.sent += len(rows)
@@ -235,7 +251,11 @@ class Chain:
         done = self._progress(status, proxy, now) if successful or reached else []
         if successful or not current or not self.rows:
             return done
-        if outcome is Outcome.GAP:
+        if outcome is Outcome.GAP and self.asks:
+            self._agreed = True  # The server has no put that the database lacks: `Outbox.evidence` would say so.
+            self.send_anew()
+            self.deadline = now + self.retries.patience
+        elif outcome is Outcome.GAP:
             self._go_back(status, now)
         elif outcome is Outcome.REFUSED:
             self._go_singly(now)

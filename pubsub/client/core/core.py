@@ -98,10 +98,10 @@ class ClientCore:
         wall: Callable[[], float],
     ) -> None:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
-        self.publisher = settings.publisher
-        self.proxy = 0
+        self.publisher, self.proxy = settings.publisher, 0
         self.refusing = RefusingProxies(settings.proxies)
-        self.outbox = Outbox(numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max)
+        sizes = settings.window, settings.outbox_bytes_max
+        self.outbox = Outbox(numbers, cuts, self._retries, *sizes, settings.database)
         self.subscriptions: dict[str, Subscription] = {}
         self.due: list[Due] = []
         self.wants_sync = False

@@ -9,9 +9,9 @@ The rules are those of docs/explanation/put.md, P4, P7, P10 and P11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, overload
 from zlib import crc32
 
 from pubsub.client.core.chain import DISCARDED, UNSURE, Chain, Row
@@ -73,6 +73,43 @@ class Draft:
         return [row.added() for row in self.rows]
 
 
+class LateDraft(Draft):
+    """Rows that get their counters just before their commit, since other rows may be committed before that.
+
+    A counter is 0 until then. So is that of the row before, which the row gets at the same time.
+    """
+
+    def add(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        keys: Sequence[bytes] = (),
+        headers: Sequence[bytes] = (),
+        due: int = 0,
+    ) -> Row:
+        """Add a batch. Raises as `Draft.add`; the outbox may be too large at `number`, too."""
+        body = encode_batch(bodies, keys, headers, due)
+        self.outbox.check_room(self._bytes + len(body))
+        row = Row(topic, 0, 0, len(bodies), 0, crc32(body), body, len(body))
+        self._bytes += row.size
+        self.rows.append(row)
+        return row
+
+    def cut(self, count: int) -> None:
+        """Keep only the first `count` rows."""
+        self._bytes -= sum([row.size for row in self.rows[count:]])
+        del self.rows[count:]
+
+    def changes(self) -> list[Change]:
+        """Give the rows their counters, and return their changes. Raises as `Draft.add`."""
+        self.outbox.check_room(self._bytes)
+        tails: dict[str, int] = {}
+        for row in self.rows:
+            self.outbox.number(row, tails.get(row.topic))
+            tails[row.topic] = row.last
+        return super().changes()
+
+
 def _cleared(chain: Chain) -> int:
     """Return `cleared` for a chain after the discard of all its rows.
 
@@ -80,6 +117,37 @@ def _cleared(chain: Chain) -> int:
     Then a later put must not go to a log without that row, because a merge would assume that the log holds it.
     """
     return UNSURE if chain.rows[0].counter <= chain.loaded else chain.cleared
+
+
+class LateCounters(Sequence[int]):
+    """The counters of rows of a `LateDraft`; each is 0 until the commit.
+
+    Args:
+        rows: the rows.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def _all(self) -> list[int]:
+        late = [row for row in self._rows if not row.counter]
+        return [0] * sum([row.count for row in self._rows]) if late else [*counters(self._rows)]
+
+    def __len__(self) -> int:
+        return sum([row.count for row in self._rows])
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._all())
+
+    def __repr__(self) -> str:
+        return f"<counters {self._all()}>"
 
 
 class Outbox:
@@ -91,16 +159,18 @@ class Outbox:
         retries: makes the retries of a chain.
         window: batches in flight for each topic.
         bytes_max: most bytes of unfinished rows.
+        database: ID of the database with this state; "": a file, from which a power cut may take rows.
 
     Attributes:
         on_done: called with finished rows; None: no call.
     """
 
     def __init__(
-        self, numbers: Numbers, cuts: int, retries: Callable[[], Retries], window: int, bytes_max: int
-    ) -> None:
+        self, numbers: Numbers, cuts: int, retries: Callable[[], Retries], window: int, bytes_max: int,
+        database: str = "",
+    ) -> None:  # fmt: skip
         self.numbers, self.cuts, self.bytes_max = numbers, cuts, bytes_max
-        self._retries, self._window = retries, window
+        self._retries, self._window, self._exact = retries, window, bool(database)
         self.chains: dict[str, Chain] = {}
         self.active: dict[str, Chain] = {}
         self.bytes = 0
@@ -113,7 +183,7 @@ class Outbox:
         """Return the chain of a topic, and make one if there is none."""
         found = self.chains.get(topic)
         if found is None:
-            found = self.chains[topic] = Chain(topic, self._retries(), self._window)
+            found = self.chains[topic] = Chain(topic, self._retries(), self._window, exact=self._exact)
         return found
 
     def load(
@@ -160,12 +230,27 @@ class Outbox:
         """
         body = encode_batch(bodies, keys, headers, due)
         size = len(body)
-        if (held := self.bytes + metadata + size) > self.bytes_max:
-            raise TooLarge("outbox of unfinished puts", held, self.bytes_max, "outbox_bytes_max")
+        self.check_room(metadata + size)
         counter = self.numbers.take(len(bodies))
         sole_owner = self.cuts + 1 if chain.cleared < self.cuts else 0
         before = chain.previous if previous is None else previous
         return Row(chain.topic, counter, before, len(bodies), sole_owner, crc32(body), body, size)
+
+    def check_room(self, size: int) -> None:
+        """Check that the outbox has room for so many further bytes.
+
+        Raises:
+            TooLarge: it has not.
+        """
+        if (held := self.bytes + size) > self.bytes_max:
+            raise TooLarge("outbox of unfinished puts", held, self.bytes_max, "outbox_bytes_max")
+
+    def number(self, row: Row, previous: int | None) -> None:
+        """Give a row of a `LateDraft` its counter, for the next commit. `previous`: as for `row`."""
+        chain = self.chain(row.topic)
+        counter = self.numbers.take(row.count)
+        before = chain.previous if previous is None else previous
+        row.numbered(counter, before, self.cuts + 1 if chain.cleared < self.cuts else 0)
 
     def enter(self, chain: Chain, row: Row) -> None:
         """Accept the commit of a row."""
@@ -220,6 +305,8 @@ class Outbox:
         never = f"{chain.topic} holds put {last}, which was never made here"
         if last > self.numbers.highest:
             return never
+        if chain.asks and chain.rows[0].previous < last < chain.rows[0].counter:
+            return f"{chain.topic} has put {last}, and the last one here is {chain.rows[0].previous}"
         if not chain.rows or last < chain.rows[0].counter:
             return ""
         row = next((row for row in chain.rows if row.last >= last), None)
@@ -232,9 +319,11 @@ class Outbox:
     def _cut_since(self, chain: Chain, row: Row) -> bool:
         """Return True if a power cut came after a row was made, and may have destroyed the rows after it.
 
-        A row without a mark was made before the first power cut that its chain has not cleared.
+        A row without a mark was made before the first power cut that its chain has not cleared. A power cut takes no
+        row from a database.
         """
-        return row.last <= chain.loaded and self.cuts > (row.sole_owner - 1 if row.sole_owner else chain.cleared)
+        cleared = row.sole_owner - 1 if row.sole_owner else chain.cleared
+        return not chain.exact and row.last <= chain.loaded and self.cuts > cleared
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
         """Return the changes that drop a topic's unfinished rows, and the rows; `discarded` follows the commit.
@@ -299,6 +388,8 @@ class Outbox:
 def counters(rows: Sequence[Row]) -> Sequence[int]:
     if not rows:
         return range(0)
+    if not rows[0].counter:
+        return LateCounters(rows)
     if rows[-1].last - rows[0].counter == sum([row.count for row in rows]) - 1:
         return range(rows[0].counter, rows[-1].last + 1)
     return [counter for row in rows for counter in range(row.counter, row.last + 1)]

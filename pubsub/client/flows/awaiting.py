@@ -1,21 +1,28 @@
 """Begin the transaction of a handler at its first use.
 
-A client has one connection to its database, so an open transaction blocks all other threads and coroutines. A handler
+A client has one connection to its state file, so an open transaction blocks all other threads and coroutines. A handler
 may run for long, so its transaction begins only with its first use. After that, a handler that awaits must not wait for
 anything: await first, then read and write. A handler that does wait is rolled back, and its `await` raises the reason.
+
+With a state in PostgreSQL, the transaction has a connection of its own. Only its commit needs the session's lock.
+Before that the checks are made that the application has deferred to the commit. They may wait for the rows of another
+handler, and this one may wait for the session's lock: PostgreSQL would see no deadlock.
+
+The rule is docs/explanation/databases.md, DB10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from threading import get_ident
 from typing import Any, Protocol
 
 from pubsub.client.core.changes import Change
-from pubsub.client.core.outbox import Draft
+from pubsub.client.core.outbox import Draft, LateDraft
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.client.storage.transaction import Transaction
+from pubsub.client.storage.interface import ErrorKind, HandlerDatabase
+from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
 from pubsub.errors import HandlerMisused
 
 
@@ -31,7 +38,15 @@ class HandlerTransaction(Transaction):
     """
 
     def __init__(self, session: Session, changes: Callable[[], Sequence[Change]]) -> None:
-        super().__init__(session.store, Draft(session.core.outbox))
+        # On an event loop a statement of one handler could wait for the rows of another, which would never go on.
+        self._own = None if session.awaits else session.store.handler_database()
+        outbox = session.core.outbox
+        if self._own is None:
+            super().__init__(session.store, Draft(outbox))
+        else:
+            super().__init__(self._own, LateDraft(outbox))
+        self._at_commit: list[Callable[[], None]] = []
+        self._committing = False
         self._session, self._changes, self._thread = session, changes, get_ident()
         self._work: Work | None = None
         self.problem = ""
@@ -50,22 +65,46 @@ class HandlerTransaction(Transaction):
         """
         if self.problem:
             raise HandlerMisused(self.problem)
+        if self._committing:
+            return
         if self._thread != get_ident():
             raise HandlerMisused("a handler's transaction is used on the thread of the handler only")
         super().check_open()
-        if self._work is None:
-            session = self._session
+        if self._own is not None:
+            if not self._own.begun and self._work is None:
+                self._begin(self._own)
+        elif self._work is None:
+            self._begin_work()
+
+    def _begin(self, own: HandlerDatabase) -> None:
+        """Begin the transaction on a connection of its own; the lock is held only for a check."""
+        session = self._session
+        inside = self._thread in session.handlers
+        session.handlers.discard(self._thread)
+        try:
+            self.prepare()
+            with session.entered():
+                self.entered()
+            own.begin()
+        finally:
+            if inside:
+                session.handlers.add(self._thread)
+
+    def _begin_work(self) -> None:
+        """Begin the transaction on the session's connection, and keep the lock."""
+        session = self._session
+        if self._own is None:
             self.prepare()
             session.handlers.discard(self._thread)  # From here on the thread owns an open transaction.
-            session.enter()
-            try:
-                self.entered()
-                self._work = Work(session, self._changes, fsync=False, transaction=self)
-                self._work.__enter__()
-            except BaseException as error:
-                self._work = None
-                session.leave(error)
-                raise
+        session.enter()
+        try:
+            self.entered()
+            self._work = Work(session, self._changes, fsync=False, transaction=self)
+            self._work.__enter__()
+        except BaseException as error:
+            self._work = None
+            session.leave(error)
+            raise
 
     def prepare(self) -> None:
         """Do what must be done before the transaction begins. The lock is not held."""
@@ -73,12 +112,31 @@ class HandlerTransaction(Transaction):
     def entered(self) -> None:
         """Check, under the lock, that the transaction may begin."""
 
+    def at_commit(self, work: Callable[[], None]) -> None:
+        """Run statements on the client's own tables: now, or at the commit if the session's lock is not held now."""
+        self.check_open()
+        if self._own is None:
+            work()
+        else:
+            self._at_commit.append(work)
+
+    def kind_of(self, error: BaseException) -> ErrorKind | None:
+        """Return the kind of an error of the database, or of a StorageError; None for any other exception."""
+        return self._session.store.kind_of(error) if self._own is None else self._own.kind_of(error)
+
     def commit(self, then: Callable[[], None]) -> None:
         """Commit, and call `then` before any other user of the client gets the lock.
 
         Raises:
             StorageError, CallerError: nothing of it happened.
         """
+        if self._own is not None:
+            if self._own.begun or self._at_commit:
+                self._commit(self._own, then)
+                return
+            Transaction.check_open(self)
+            self.prepare()
+            self._begin_work()  # No statement came: the session's own connection will do.
         self.check_open()
         work, self._work = self._work, None
         assert work is not None
@@ -90,6 +148,62 @@ class HandlerTransaction(Transaction):
             raise
         self._session.leave()
 
+    def _commit(self, own: HandlerDatabase, then: Callable[[], None]) -> None:
+        """Commit on a connection of its own; the lock is held for the commit alone."""
+        session = self._session
+        self.check_open()
+        try:
+            own.check()
+            session.enter()
+        except BaseException as error:
+            self.open = False
+            own.undo(error)
+            raise
+        try:
+            try:
+                self._make_ready()
+                own.end(self._all_changes)
+            except BaseException as error:
+                self._undo_commit(own, error)
+                raise
+            finally:
+                self.open = self._committing = False
+            session.accept(self.draft, fsync=False)
+            then()
+        except BaseException as error:
+            session.leave(error)
+            raise
+        session.leave()
+
+    def _undo_commit(self, own: HandlerDatabase, error: BaseException) -> None:
+        """Roll back at the commit. The step ends in good order, unless the outcome is in doubt."""
+        in_doubt = own.in_doubt
+        try:
+            own.undo(error)
+        except BaseException as found:
+            if found is error:
+                self._session.let_pass(error)
+            raise
+        if not in_doubt:
+            self._session.let_pass(error)
+
+    def _make_ready(self) -> None:
+        """Do what may commit before this transaction, and check it. The lock is held."""
+        session, core = self._session, self._session.core
+        if core.copied is not None:
+            raise core.copied
+        session.check_disk()
+        session.accumulator.close_all()
+        core.numbers.ensure(TRANSACTION_RECORDS_MAX)
+        self.check_usable()
+
+    def _all_changes(self) -> Iterator[Change]:
+        self._committing = True
+        for work in self._at_commit:
+            work()
+        yield from self.draft.changes()
+        yield from self._changes()
+
     def roll_back(self, problem: str = "", error: BaseException | None = None) -> None:
         """Undo everything, if it has begun.
 
@@ -98,10 +212,12 @@ class HandlerTransaction(Transaction):
             error: cause of the rollback; an error of the database about the disk is raised as one of ours.
         """
         self.open, self.problem = False, self.problem or problem
+        error = error or _RolledBack()
+        if self._own is not None:
+            self._own.undo(error)
         work, self._work = self._work, None
         if work is None:
             return
-        error = error or _RolledBack()
         try:
             work.__exit__(type(error), error, None)
         except BaseException as failed:

@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pubsub.client.arguments import Headers, check_body, check_headers, check_key, check_kind, check_seconds
@@ -89,8 +90,9 @@ class Calling:
         contents = BatchContents([body], [key] if key else (), [block])
         if transaction is not None:
             self._check(transaction)
-            if not self._is_known(call, topic, told_by):
-                self._table.add(transaction, call, topic, told_by, made, due, named=named)
+            if not self._knows(call, topic, told_by):
+                add = partial(self._table.add, transaction, call, topic, told_by, made, due, named=named)
+                transaction.at_commit(add)
                 transaction.put_batches(topic, [contents])
             return call
         while True:
@@ -117,6 +119,11 @@ class Calling:
     def _subscribed(self) -> bool:
         sub = self.session.core.subscriptions.get(self._topic)
         return sub is not None and sub.intent.subscribed and isinstance(sub.failure, NotAllowed | None)
+
+    def _knows(self, call: str, topic: str, told_by: bytes) -> bool:
+        """As `_is_known`, in a transaction that may have the session's lock or not."""
+        with self.session.lock:
+            return self._is_known(call, topic, told_by)
 
     def _is_known(self, call: str, topic: str, told_by: bytes) -> bool:
         """Return True if this call was made before.

@@ -18,7 +18,7 @@ from pubsub.client.flows.handlers import AsyncHandler, check_result
 from pubsub.client.session import Session
 from pubsub.client.storage.interface import ErrorKind
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, HandlerMisused, StorageError
+from pubsub.errors import CallerError, HandlerMisused, StorageError, TooLarge
 
 HELD_SECONDS: Final = 0.01
 """Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
@@ -88,7 +88,6 @@ class HandlerRun(ABC, Generic[A]):
 
     async def _run(self, attempt: A, handler: AsyncHandler, *, awaits: bool, again: bool) -> int | None:
         """Run the handler and commit; None after a conflict, if it may run `again`."""
-        store = self.session.store
         transaction = self.transaction_of(attempt)
         try:
             result = self._call(handler, attempt.given, transaction, awaits=awaits)
@@ -103,7 +102,7 @@ class HandlerRun(ABC, Generic[A]):
             transaction.roll_back()
             return self.not_ours(attempt)
         except Exception as error:
-            kind = store.kind_of(error)
+            kind = transaction.kind_of(error)
             if kind is ErrorKind.DISK:  # The disk caused it, not the handler.
                 transaction.roll_back(error=error)
                 raise
@@ -123,8 +122,10 @@ class HandlerRun(ABC, Generic[A]):
             transaction.commit(lambda: self.handled(attempt))
         except NotOurs:
             return self.not_ours(attempt)
+        except TooLarge as error:  # Other puts have taken the room since the handler's.
+            return self.failed_with(attempt, error)
         except Exception as error:
-            kind = store.kind_of(error)
+            kind = transaction.kind_of(error)
             if kind is ErrorKind.CONFLICT and again:
                 return None
             if kind not in (ErrorKind.CONSTRAINT, ErrorKind.CONFLICT):

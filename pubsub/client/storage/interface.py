@@ -80,6 +80,41 @@ class Database(Protocol):
         """Prepare the table of the files that the command `get` writes, within an open transaction."""
 
 
+class HandlerDatabase(Database, Protocol):
+    """The database of one handler's transaction, on a connection of its own.
+
+    The session's lock is held for `end` only.
+
+    Attributes:
+        begun: its transaction is open.
+    """
+
+    begun: bool
+
+    @property
+    def in_doubt(self) -> bool:
+        """True if nobody knows yet if its commit has happened."""
+
+    def begin(self) -> None:
+        """Take a connection, and begin the transaction.
+
+        Raises:
+            StorageError: the database cannot be reached, or no connection became free in time.
+        """
+
+    def check(self) -> None:
+        """Make the checks that the application deferred to the commit. They may wait for locks of other handlers."""
+
+    def end(self, work: Callable[[], Iterable[Change]]) -> None:
+        """Commit, with the changes that `work` returns. The session's lock is held. Raises as `ClientStore.end`."""
+
+    def undo(self, error: BaseException) -> None:
+        """Roll back, and raise an error of the database: as one of ours if it is no statement's."""
+
+    def kind_of(self, error: BaseException) -> ErrorKind | None:
+        """Return the kind of an error of this database, or of a StorageError; None for any other exception."""
+
+
 class ClientStore(Database, Protocol):
     """The open state of one client. One process at a time has it open.
 
@@ -107,6 +142,9 @@ class ClientStore(Database, Protocol):
     @property
     def folder(self) -> Path | None:
         """Return the directory of the state file, in which other processes leave requests; None: there is none."""
+
+    def handler_database(self) -> HandlerDatabase | None:
+        """Return the database of a handler's transaction beside the session; None: it uses the session's connection."""
 
     # Its life
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from pubsub.client.core.message import RunSlice
-from pubsub.client.storage.interface import Value
+from pubsub.client.storage.interface import HandlerDatabase, Value
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Position, Run, parse_position
 from pubsub.protocol.names import Start, parse_start
@@ -52,6 +52,10 @@ class Reading(ABC):
     @abstractmethod
     def state(self, key: str) -> Any:
         """Return one of the client's own values: store, milliseconds, known, cuts."""
+
+    def handler_database(self) -> HandlerDatabase | None:
+        """Return None: handlers use the session's own connection."""
+        return None
 
     def value(self, statement: str, parameters: Sequence[Value] = ()) -> Any:
         """Return the first value of the first row; None if there is no row."""

@@ -5,7 +5,7 @@ The rule is docs/explanation/put.md, P8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.batch_contents import BatchContents
@@ -24,7 +24,8 @@ class Ticket:
     """The delivery state of one put message.
 
     Attributes:
-        counter: the message's number, which its subscribers see as `Message.counter`.
+        counter: the message's number, which its subscribers see as `Message.counter`. With a state in PostgreSQL, a put
+            of a handler's transaction has the number 0 until the commit.
     """
 
     __slots__ = ("_index", "_row")
@@ -38,8 +39,8 @@ class Ticket:
 
     @property
     def counter(self) -> int:
-        """The message's number, which its subscribers see as `Message.counter`."""
-        return self._row.counter + self._index
+        """The message's number, which its subscribers see as `Message.counter`; 0: it has none yet."""
+        return self._row.counter and self._row.counter + self._index
 
     @property
     def done(self) -> bool:
@@ -72,7 +73,7 @@ class Transaction:
 
     @property
     def connection(self) -> Any:
-        """The connection of the database's driver, an `apsw.Connection`. Statements on it are part of the transaction.
+        """The connection of the database's driver, of apsw or of psycopg. Statements on it are part of the transaction.
 
         Raises:
             CallerError: the transaction is over.
@@ -116,6 +117,11 @@ class Transaction:
         """Run a statement on the client's own tables, of the common subset of SQL (`interface`); return its rows."""
         self.check_open()
         return list(self._database.query(statement, parameters))
+
+    def at_commit(self, work: Callable[[], None]) -> None:
+        """Run statements on the client's own tables; a handler's transaction may do it at its commit."""
+        self.check_open()
+        work()
 
     def prepare_files(self) -> None:
         """Prepare the table of the files that the command `get` writes."""

@@ -11,11 +11,14 @@ The rules are docs/explanation/databases.md, DB6 and DB9.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus
+from psycopg.types.numeric import Int8BinaryDumper
 
 from pubsub.client.storage.postgres.errors import line_of
 from pubsub.config.databases import DatabaseUrl
@@ -48,7 +51,8 @@ select pg_backend_pid(), pg_is_in_recovery() or current_setting('transaction_rea
     (select system_identifier::text from pg_control_system()),
     case when pg_is_in_recovery() then '' else left(pg_walfile_name(pg_current_wal_lsn()), 8) end,
     (select oid::text from pg_database where datname = current_database()),
-    (select backend_start::text from pg_stat_activity where pid = pg_backend_pid())
+    (select backend_start::text from pg_stat_activity where pid = pg_backend_pid()),
+    current_setting('default_transaction_isolation') = 'read committed'
 """
 
 
@@ -73,12 +77,35 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
         guarded: a transaction of the client is open on it.
         pid, since: its backend at the server.
         place: cluster and database.
+        unused: no handler has had it.
+        read_committed: that is the isolation by default; a stricter one sees no commit of another connection.
     """
 
     guarded: bool = False
     pid: int = 0
     since: str = ""
     place: Place = Place("", "", "")
+    read_committed: bool = True
+    unused: bool = True
+    _own_cursor: psycopg.Cursor[tuple[Any, ...]] | None = None
+
+    def own_cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Return the cursor for the client's own statements: binary, with all integers as PostgreSQL's bigint."""
+        if self._own_cursor is None:
+            self._own_cursor = self.cursor(binary=True)
+            self._own_cursor.adapters.register_dumper(int, Int8BinaryDumper)
+        return self._own_cursor
+
+    @property
+    def broken(self) -> bool:
+        """True if the connection is lost, also if psycopg has left it within a pipeline: it takes no statement then.
+
+        `executemany` is a pipeline. If its backend ends meanwhile, psycopg may see the error before the end of the
+        connection. It cannot leave the pipeline then, and would refuse every later statement on its own.
+        """
+        if super().broken:
+            return True
+        return not self.closed and self._pipeline is None and self.pgconn.pipeline_status != PipelineStatus.OFF
 
     def commit(self) -> None:
         """Commit; refused in a transaction of the client."""
@@ -94,6 +121,12 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
         """Close; refused in a transaction of the client."""
         self._refuse("close")
         super().close()
+
+    def discard(self) -> None:
+        """Close for good, whatever is open."""
+        self.guarded = False
+        with suppress(psycopg.Error):
+            super().close()
 
     def _refuse(self, method: str) -> None:
         if self.guarded and not self.broken:
@@ -150,7 +183,7 @@ def _check(connection: StoreConnection, path: str) -> None:
     connection.execute(_SESSION)
     row = connection.execute(_FACTS).fetchone()
     assert row is not None
-    pid, read_only, encoding, fsync, full_pages, system, timeline, database, since = row
+    pid, read_only, encoding, fsync, full_pages, system, timeline, database, since, read_committed = row
     if pid != connection.info.backend_pid:
         raise ConfigurationError(
             f"{path}: a pooler such as PgBouncer is between the client and PostgreSQL, and would give its statements "
@@ -166,3 +199,4 @@ def _check(connection: StoreConnection, path: str) -> None:
                 f"{path}: PostgreSQL runs with {name}=off, so a crash can lose acknowledged commits; set it to on"
             )
     connection.pid, connection.since, connection.place = pid, since, Place(system, timeline, database)
+    connection.read_committed = read_committed

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+import psycopg
 
 from pubsub.client.storage.postgres.connecting import Place, StoreConnection
 from pubsub.errors import THIS_PROCESS, StorageError, StoreInUse
@@ -80,6 +83,38 @@ def lock_again(connection: StoreConnection, client: str, path: str, lost: tuple[
         if time.monotonic() > until:
             raise StorageError(path, f"the lost connection (PostgreSQL process {lost[0]}) still has the client's lock")
         time.sleep(_POLL_SECONDS)
+
+
+_HANDLER: Final = "select pg_advisory_lock_shared(hashtextextended('pubsub handler ' || %s, 0))"
+_END_HANDLERS: Final = """
+select pg_terminate_backend(pid) from pg_locks
+where locktype = 'advisory' and objsubid = 1 and granted and mode = 'ShareLock' and pid <> pg_backend_pid()
+    and database = (select oid from pg_database where datname = current_database())
+    and ((classid::bigint << 32) | objid::bigint) = hashtextextended('pubsub handler ' || %s, 0)
+"""
+
+
+def end_backend(connection: StoreConnection, pid: int, since: str) -> None:
+    """End the backend of a lost connection, if it is there: it may not know yet, and keeps its locks on rows."""
+    with suppress(psycopg.Error):
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where pid = %s and backend_start::text = %s",
+            (pid, since),
+        )
+
+
+def mark_handler(connection: StoreConnection, client: str) -> None:
+    """Mark a connection as one for handlers of a client, until the connection ends."""
+    connection.execute(_HANDLER, (client,))
+
+
+def end_handlers(connection: StoreConnection, client: str) -> None:
+    """End the connections for handlers of a life that is over: their open transactions would keep the locks on rows.
+
+    The token of the life is replaced already, so nothing of these transactions can be committed.
+    """
+    with suppress(psycopg.Error):  # The role may not end them. Then they end with their process.
+        connection.execute(_END_HANDLERS, (client,))
 
 
 _HOLDER: Final = """
@@ -167,4 +202,5 @@ def begin(connection: StoreConnection, client: str, url: str, *, cut: bool = Fal
                 (token, life.number, life.commits, int(cut), *connection.place, client),
             )
     remembered[url, client] = life.commits
+    end_handlers(connection, client)
     return life

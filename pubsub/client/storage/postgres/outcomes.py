@@ -24,7 +24,6 @@ from typing import Any, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import Int8BinaryDumper
 
 from pubsub.client.errors import CommitInDoubt, DatabaseOlder, LifeEnded
 from pubsub.client.storage.interface import ErrorKind
@@ -38,7 +37,7 @@ RECONNECT_SECONDS: Final = 0.25
 """Least time between two attempts to connect again; calls in between get the error of the last attempt."""
 
 _POLL_SECONDS: Final = 0.1
-_LOST: Final = "the connection is lost; the next call connects again"
+LOST: Final = "the connection is lost; the next call connects again"
 
 
 class Committing(Reading):
@@ -65,7 +64,7 @@ class Committing(Reading):
         self._client, self._url, self._seconds = client, url, seconds
         self._texts: dict[str, str] = {}
         self._mark = ""
-        self._unsure = False
+        self._unsure = self._is_elsewhere = False
         self._trouble: StorageError | None = None
         self._refused: tuple[float, StorageError] | None = None
         self._connection = connect(url, client)
@@ -84,17 +83,14 @@ class Committing(Reading):
         """Use a connection from here on."""
         self._connection = connection
         life.open_here.add((connection.pid, connection.since))
-        self._cursor = connection.cursor(binary=True)
-        self._cursor.adapters.register_dumper(int, Int8BinaryDumper)
+        self._cursor = connection.own_cursor()
 
     def _release(self) -> None:
         connection = getattr(self, "_connection", None)
         if connection is None:
             return
         life.open_here.discard((connection.pid, connection.since))
-        connection.guarded = False
-        with suppress(psycopg.Error):
-            connection.close()
+        connection.discard()
 
     @contextmanager
     def errors(self, *, loading: bool = False) -> Iterator[None]:
@@ -159,18 +155,23 @@ class Committing(Reading):
             if self._connection.broken or self._connection.closed:
                 if not self._happened():
                     self.rolled_back = self.failed = True
-                    raise StorageError(self.path, _LOST) from None
+                    raise StorageError(self.path, LOST) from None
             else:
                 self._unsure, self.rolled_back = False, True
+                self._abandon()
                 self._refuse(error)
-        self._unsure, self._mark, self._connection.guarded = False, "", False
+        self._mark, self._connection.guarded = "", False
+        self._counted()
+
+    def _counted(self) -> None:
+        """Count a commit that happened."""
+        self._unsure = False
         self._life.commits += 1
         life.remembered[self._url.full, self._client] = self._life.commits
         self.failed = False
 
     def _refuse(self, error: psycopg.Error) -> None:
-        """Raise the error of the last statements; nothing of the transaction happened."""
-        self._abandon()
+        """Raise the error of the last statements, after the rollback."""
         if error.sqlstate == errors.OVER:
             with self.errors():
                 self._compare(life.read(self._connection, self._client))
@@ -209,6 +210,9 @@ class Committing(Reading):
         """Connect again if the connection is lost and no transaction was open on it."""
         if self._trouble is not None:
             raise self._trouble
+        if self._is_elsewhere and not self._mark:
+            self._is_elsewhere = False
+            self._connection.discard()
         if self._mark or not (self._connection.broken or self._connection.closed):
             return
         if self._refused is not None and time.monotonic() < self._refused[0]:
@@ -287,6 +291,7 @@ class Committing(Reading):
         """
         if isinstance(self._trouble, StoreInUse):
             raise self._trouble
+        self._prevent()
         self._mark, self._connection.guarded = "", False
         with self.errors():
             if self._connection.broken or self._connection.closed:
@@ -306,6 +311,9 @@ class Committing(Reading):
         self._trouble, self._unsure = None, False
         self._forget()
         life.remembered[self._url.full, self._client] = self._life.commits
+
+    def _prevent(self) -> None:
+        """Make sure that a commit in doubt has ended, if it was made on another connection than the session's."""
 
     def _forget(self) -> None:
         """Forget what was remembered of the state."""

@@ -4,8 +4,8 @@ The member's token is replaced first, and its rows are read after that. A transa
 cannot commit any more, since `pubsub.step` does not find its token. A commit under way has the row of the token locked,
 so its rows are read. The new token is committed before anything is told.
 
-The backend that has the member's lock is ended as well. Otherwise the open transaction of a stopped process would keep
-its locks on the application's rows, and the next member would wait for them.
+The backends of the member are ended as well: that with its lock, and those of its handlers. Otherwise the open
+transactions of a stopped process would keep their locks on the application's rows, and the next member would wait.
 """
 
 from __future__ import annotations
@@ -73,4 +73,5 @@ def _settle(connection: StoreConnection, client: str, key: tuple[str, str, str, 
     if holder is not None:
         with suppress(psycopg.Error):  # The role may not end it. Then it ends with its connection.
             connection.execute("select pg_terminate_backend(%s)", (holder,))
+    life.end_handlers(connection, client)
     return LookedUp(done, begun, place != connection.place)

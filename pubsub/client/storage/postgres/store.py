@@ -15,24 +15,32 @@ from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.inherited import Inherited
 from pubsub.client.storage.interface import Bindings, ClientStore, Value
 from pubsub.client.storage.postgres import life, settling
+from pubsub.client.storage.postgres.beside import CommittingBeside
 from pubsub.client.storage.postgres.bodies import Bodies
 from pubsub.client.storage.postgres.connecting import StoreConnection
-from pubsub.client.storage.postgres.outcomes import Committing
+from pubsub.client.storage.postgres.handler_database import HandlerDatabase
+from pubsub.client.storage.postgres.handler_pool import HandlerPool
 from pubsub.client.storage.postgres.statements import translate
 from pubsub.config.databases import DatabaseUrl
 from pubsub.errors import AfterFork, StoreDamaged
+
+Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 _STATE: Final = "select store, milliseconds, known, cuts from pubsub.state where client = %s"
 _KEYS: Final = ("store", "milliseconds", "known", "cuts")
 
 
-class PostgresStore(Committing):
+class PostgresStore(CommittingBeside):
     """The open state of one client, as a `ClientStore`.
 
     Args:
         opened: gets the store before it is open, for a caller that an exception interrupts before it has the store.
 
-    The other arguments and the errors are those of `Committing`.
+    Attributes:
+        handlers: the connections of handlers' transactions.
+        in_handlers: the open ones of these transactions.
+
+    The other arguments and the errors are those of `CommittingBeside`.
     """
 
     folder = None
@@ -43,6 +51,8 @@ class PostgresStore(Committing):
     ) -> None:
         self._texts: dict[str, str] = {}
         self._bodies = Bodies()
+        self.handlers: Final = HandlerPool(url, client, seconds)
+        self.in_handlers: Final[set[HandlerDatabase]] = set()
         if opened is not None:
             opened.append(self)
         super().__init__(client, url, seconds)
@@ -65,11 +75,20 @@ class PostgresStore(Committing):
         life.open_here.discard((self._connection.pid, self._connection.since))
         forks.keep(self._connection)
         forks.keep(self._cursor)
+        self.handlers.forked()
+        for one in tuple(self.in_handlers):
+            one.forked(error)
         self._connection = self._cursor = Inherited(error)  # type: ignore[assignment]
 
     def close(self, *, clean: bool = True) -> None:
         """Release the client. Every commit is durable already, so `clean` changes nothing."""
+        self.handlers.close()
         self._release()
+
+    def handler_database(self) -> HandlerDatabase | None:
+        """Return the database of a handler's transaction; as `ClientStore.handler_database`."""
+        # A stricter isolation would not see the session's commits since the beginning, and each would be a conflict.
+        return HandlerDatabase(self) if self._connection.read_committed else None
 
     # Reading
 
@@ -77,8 +96,12 @@ class PostgresStore(Committing):
         """Run a statement of the common subset, and return its rows."""
         with self.errors():
             self._ready()
-            self._run(statement, tuple(parameters))
-            return self._cursor.fetchall() if self._cursor.description is not None else []
+            return self.query_on(self._cursor, statement, parameters)
+
+    def query_on(self, cursor: Cursor, statement: str, parameters: Sequence[Value]) -> list[tuple[Any, ...]]:
+        """Run a statement of the common subset by a cursor, and return its rows."""
+        self._run(cursor, statement, tuple(parameters))
+        return cursor.fetchall() if cursor.description is not None else []
 
     def state(self, key: str) -> Any:
         """Return one of the client's own values: store, milliseconds, known, cuts."""
@@ -115,30 +138,34 @@ class PostgresStore(Committing):
 
     # Writing
 
-    def _run(self, statement: str, parameters: tuple[Value, ...] | list[tuple[Value, ...]]) -> None:
+    def _run(self, cursor: Cursor, statement: str, parameters: tuple[Value, ...] | list[tuple[Value, ...]]) -> None:
         text = self._texts.get(statement)
         if text is None:
             text = self._texts[statement] = translate(statement, self._client)
         if isinstance(parameters, list):
             if parameters:
-                self._cursor.executemany(text, [_storable(row) for row in parameters])
+                cursor.executemany(text, [_storable(row) for row in parameters])
         else:
-            self._cursor.execute(text, _storable(parameters))
+            cursor.execute(text, _storable(parameters))
 
     def apply(self, changes: Iterable[c.Change]) -> None:
         """Apply changes within an open transaction."""
         with self.errors():
-            for change in changes:
-                for statement, parameters in APPLY[type(change)](change):
-                    self._run(statement, parameters)
-                if isinstance(change, c.RowAdded):
-                    self._bodies.add(change.counter, change.body)
-                elif isinstance(change, c.RowsRemoved):
-                    self._bodies.forget(change.counters)
-                elif isinstance(change, c.Renewed):
-                    self._cursor.execute(
-                        "update pubsub.state set store = %s, cuts = 0 where client = %s", (change.store, self._client)
-                    )
+            self.apply_on(self._cursor, changes)
+
+    def apply_on(self, cursor: Cursor, changes: Iterable[c.Change]) -> None:
+        """Apply changes within an open transaction, by a cursor of its connection."""
+        for change in changes:
+            for statement, parameters in APPLY[type(change)](change):
+                self._run(cursor, statement, parameters)
+            if isinstance(change, c.RowAdded):
+                self._bodies.add(change.counter, change.body)
+            elif isinstance(change, c.RowsRemoved):
+                self._bodies.forget(change.counters)
+            elif isinstance(change, c.Renewed):
+                cursor.execute(
+                    "update pubsub.state set store = %s, cuts = 0 where client = %s", (change.store, self._client)
+                )
 
     def commit(self, changes: Iterable[c.Change], *, fsync: bool = False) -> bool:
         """Apply changes in one transaction, and return True: it is durable. Raises as `ClientStore.commit`."""

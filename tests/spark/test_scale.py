@@ -1,0 +1,24 @@
+"""Rows through two queries on a standalone cluster, with each kind of fault once (`tests/spark/scale.py`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.scale import Scale
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(3600)]
+
+
+def test_each_row_is_in_the_topic_and_in_the_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    scale = Scale(tmp_path / "scale", 100_000, 1, 5_000)
+    try:
+        scale.run(6)
+        right = {"lost": 0, "doubled": 0, "foreign": 0}
+        assert (scale.count_topic(), scale.count_files()) == (right, right)
+        assert scale.faults == {"kill_driver": 2, "kill_executor": 2, "fail_over": 1, "move": 1}
+    finally:
+        scale.members.__exit__()
