@@ -17,7 +17,7 @@ from pubsub.spark.arrow import SCHEMA
 from pubsub.spark.options import source_options
 from pubsub.spark.pipelines import Place, begin, follow, source
 from pubsub.spark.ranges import Topics
-from pubsub.spark.source import parts_of, read_part
+from pubsub.spark.reading import parts_of, read_part
 
 Write = Callable[[DataFrame], DataStreamWriter]
 

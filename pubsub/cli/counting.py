@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pubsub.cli.running import figures, progress, sentence, session, stopping
+from pubsub.cli.running import checkpoint_of, figures, progress, sentence, session, stopping
 from pubsub.errors import CallerError, ConfigurationError
 from pubsub.spark import pipelines
 from pubsub.spark import rollup as rolling
@@ -55,7 +55,7 @@ class Counting:
         pipelines.check_names([self.topic, *([] if self.in_files else [self.to])], name or default)
         if self.plot:
             _can_plot(self.plot)
-        checkpoint = _checkpoint(checkpoint, directory, name or default, master)
+        checkpoint = checkpoint_of(checkpoint, directory, name or default, master)
         whose = {
             "pipeline": "rollup", "topic": self.topic, "window": self.window, "by": list(what.by), "time": self.time,
         }  # fmt: skip
@@ -123,20 +123,3 @@ def _can_plot(file: str) -> None:
     folder = Path(file).absolute().parent
     if not folder.is_dir() or Path(file).suffix not in {".png", ".svg", ".pdf"}:
         raise CallerError(f"--plot {file}: give a .png, .svg or .pdf file in a directory that exists")
-
-
-def _checkpoint(given: str, directory: str, name: str, master: str) -> str:
-    """Return the directory in which Spark keeps the progress of a rollup."""
-    from pubsub.spark.pipelines import complete_path
-
-    if given:
-        return complete_path(given)
-    if directory:
-        return f"{directory}/_checkpoint"
-    if not master.startswith("local"):
-        raise ConfigurationError(
-            f"with master {master} give --checkpoint DIR, a directory that all of its machines can reach"
-        )
-    from pubsub.config.locations import state_directory
-
-    return str(state_directory("pipeline", name))

@@ -72,7 +72,7 @@ class ClusterOperations:
                 return {"topic": topic, "client": client, "given_up": waiting}
             view = found.look(topic)
             owner = view.owner(topic)
-            waiting = waiting_for(found, view, topic, owner, client)
+            client, waiting = waiting_for(found, view, topic, owner, client)
             end_subscription(found, view, topic, owner, client)
         return {"topic": topic, "client": client, "given_up": waiting}
 

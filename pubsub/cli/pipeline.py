@@ -19,6 +19,7 @@ from pubsub.cli.running import (
     taking_over,
     where,
 )
+from pubsub.errors import CallerError
 
 app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -88,6 +89,9 @@ def pipeline() -> None:
 def archive(
     topics: Topics,
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="Directory or URL for the Parquet files.")],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="parquet, or delta for a Delta table in a directory.")
+    ] = "parquet",
     once: Once = False,
     every: Every = 10.0,
     batch: Batch = 1_000_000,
@@ -105,36 +109,79 @@ def archive(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write topics to Parquet files by topic and date.
+    """Write topics to Parquet files or a Delta table, by topic and date.
 
     Each message is written once, even if the command is killed. It begins with the messages that are stored now. From
     then on it is a subscriber: the servers keep messages until they are archived. The target may be a local directory
-    or a URL, such as s3a://BUCKET/archive.
+    or a URL, such as s3a://BUCKET/archive. A Delta table needs a directory.
     """
     place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     settings = spark_settings(master, conf)
-    from pubsub.spark import archive as archiving
-    from pubsub.spark import pipelines
-    from pubsub.spark.storage import is_local
+    from pubsub.cli.defined import Defined
+    from pubsub.spark.archive import BY, FORMATS
+    from pubsub.spark.pipeline_file.definition import Definition, Run, Target
 
-    target = pipelines.complete_path(to)
-    default = pipelines.default_name("archive", target)
-    pipelines.check_names(topics, name or default)
-    checkpoint = pipelines.complete_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
-    local, whose = is_local(checkpoint) and is_local(target), {"pipeline": "archive"}
-    if local:
-        name = pipelines.identify(None, checkpoint, name, default, whose, target)
-        pipelines.hold(place, topics, name)
-    with session(master, settings) as spark, progress("archive") as tell, stopping() as stop:
-        if not local:
-            name = pipelines.identify(spark, checkpoint, name, default, whose, target)
-        query = archiving.archive(
-            spark, place, topics, target, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
-        )
-        totals = pipelines.follow(query, tell, stop)
-        archiving.tidy(spark, target)
-    facts = {"pipeline": "archive", "topics": topics, "to": to, "name": name, "checkpoint": checkpoint}
-    console.report(as_json, facts | figures(totals), f"{sentence(totals)} archived to {to}")
+    if form not in FORMATS:
+        raise CallerError(f"--format {form}: give {' or '.join(FORMATS)}")
+    made = Definition(
+        topics=tuple(topics),
+        target=Target(directory=to, form=form, partition_by=BY),
+        run=Run(name=name, checkpoint=checkpoint, every=every, batch=batch, restarts=0, master=master, conf=settings),
+    )
+    facts, said = Defined(made, "", place, once).run()
+    console.report(as_json, facts, said)
+
+
+@app.command()
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE.toml", help="The pipeline's file.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check the file, and list all that is wrong with it.")
+    ] = False,
+    once: Once = False,
+    take_over: TakeOver = False,
+    metrics: Annotated[
+        str, typer.Option(metavar="ADDR", help="Serve metrics for Prometheus at HOST:PORT; port 0: a free one.")
+    ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow other hosts to read the metrics, without a key.")
+    ] = False,
+    timeout: Timeout = 30.0,
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    client: ClientID = "spark",
+    key: Key = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the pipeline of a file: from topics, by way of fields, columns and windows, to a topic or files.
+
+    docs/reference/pipeline-file.md describes the file. All of it is checked before anything is started. Each message
+    counts once, even if the command is killed. After an answer that did not come in time, or the end of a worker of
+    Spark, it continues by itself.
+    """
+    check_installed()
+    from pubsub.spark.pipeline_file.definition import PipelineFileRefused, read_definition
+
+    if check:
+        from pubsub.cli.defined import check_file
+
+        try:
+            check_file(read_definition(file), file)
+        except PipelineFileRefused as error:
+            for problem in error.problems:
+                typer.echo(f"{file}: {problem}", err=True)
+            raise typer.Exit(error.exit_code) from None
+        console.report(as_json, {"file": file, "problems": []}, f"{file}: ok")
+        return
+    made = read_definition(file)
+    place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
+    spark_settings(made.run.master, None)
+    from pubsub.cli.defined import Defined
+
+    facts, said = Defined(made, file, place, once, metrics, insecure).run()
+    console.report(as_json, facts, said)
 
 
 @app.command()

@@ -162,3 +162,24 @@ def sentence(totals: Totals) -> str:
 def figures(totals: Totals) -> dict[str, Any]:
     """Return the results of a run for JSON."""
     return {"messages": totals.messages, "batches": totals.batches, "seconds": round(totals.seconds, 3)}
+
+
+def checkpoint_of(given: str, directory: str, name: str, master: str) -> str:
+    """Return where Spark keeps the progress: by default in the target directory, otherwise in the user's data.
+
+    Raises:
+        ConfigurationError: other machines than this one need it, and none is given.
+    """
+    from pubsub.spark.pipelines import complete_path
+
+    if given:
+        return complete_path(given)
+    if directory:
+        return f"{directory}/_checkpoint"
+    if not master.startswith("local"):
+        raise ConfigurationError(
+            f"with master {master} give --checkpoint DIR, a directory that all of its machines can reach"
+        )
+    from pubsub.config.locations import state_directory
+
+    return str(state_directory("pipeline", name))

@@ -11,7 +11,7 @@ from pubsub import console
 from pubsub.cli import topic_objects, topic_read, topic_settings, topic_table
 from pubsub.cli.abandoning import find_part, find_topics, give_up
 from pubsub.cli.operating import Operator, View, cluster, confirm
-from pubsub.cli.unsubscribing import end_pattern, end_subscription, find_ending, waiting_for
+from pubsub.cli.unsubscribing import end_pattern, end_subscription, find_ending, shown, waiting_for
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, takes_settings
@@ -139,8 +139,9 @@ def unsubscribe(
 ) -> None:
     """End the subscription of a client that will not come back.
 
-    All messages that wait for the client are given up, and the server can delete them. If the client comes back, its
-    next get raises `Superseded`, or after a subscribe `DataLoss`.
+    The ID is that of a client, or the name of a Spark query: its option `subscription`, or its `groupIdPrefix` if no
+    other query has it. All messages that wait for it are given up, and the server can delete them. If the client comes
+    back, its next get raises `Superseded`, or after a subscribe `DataLoss`.
 
     In the place of a topic, a pattern such as `orders.>` ends that pattern of the client. Its subscriptions to topics
     that match end, too, except those that another of its patterns brings. Every proxy must answer.
@@ -151,13 +152,14 @@ def unsubscribe(
     with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         owner = view.owner(name)
-        waiting = waiting_for(found, view, name, owner, subscriber)
+        key, waiting = waiting_for(found, view, name, owner, subscriber)
+        subscriber = shown(key)
         confirm(
             f"The subscription of {subscriber} to {name} ends, and its {waiting:,} waiting records are given up."
             " If it comes back, it must subscribe again, and receives only later messages.",
             yes,
         )
-        end_subscription(found, view, name, owner, subscriber)
+        end_subscription(found, view, name, owner, key)
     console.report(
         as_json,
         {"topic": name, "subscriber": subscriber, "server": owner, "given_up": waiting},

@@ -8,15 +8,16 @@ The rules are those of docs/explanation/families.md, FA2 and FA5.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from pubsub.cli.operating import Operator, View
 from pubsub.client.requests import NoAnswer
-from pubsub.errors import NotKnown, NotNow, PubsubError, Unavailable
+from pubsub.errors import ConfigurationError, NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.patterns import check_pattern, matches
-from pubsub.server.topic.consumers import pattern_key
+from pubsub.server.topic.consumers import KEY, pattern_key
 
 
 @dataclass(slots=True)
@@ -133,16 +134,36 @@ def end_pattern(found: Operator, ending: Ending) -> list[str]:
     return sorted(set(ended))
 
 
-def waiting_for(found: Operator, view: View, name: str, owner: str, subscriber: str) -> int:
-    """Return the number of records that wait for a subscriber.
+def shown(key: str) -> str:
+    """Return the name of a subscriber as its user gave it."""
+    return key.removeprefix(KEY)
+
+
+def waiting_for(found: Operator, view: View, name: str, owner: str, subscriber: str) -> tuple[str, int]:
+    """Return the key of a subscriber and the number of records that wait for it.
+
+    Args:
+        subscriber: the ID of a client, the name of a named subscription, or the prefix of the name that was made for a
+            query of Spark's. They are tried in this order.
 
     Raises:
         NotKnown: the topic has no such subscriber.
+        ConfigurationError: the prefix belongs to several queries.
     """
     facts = found.server_report(owner, view, name)["topics"].get(name, {"subscribers": {}})["subscribers"]
-    if subscriber not in facts:
+    keys = [key for key in (subscriber, KEY + subscriber) if key in facts]
+    if not keys:
+        made = re.compile(re.escape(f"{KEY}{subscriber}-") + "[0-9a-f]{16}")
+        keys = sorted(key for key in facts if made.fullmatch(key))
+        if len(keys) > 1:
+            several = ", ".join(shown(key) for key in keys[:5])
+            more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+            raise ConfigurationError(
+                f"topic {name} has {len(keys)} queries with the prefix {subscriber}: name one of {several}{more}"
+            )
+    if not keys:
         raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists the subscribers")
-    return int(facts[subscriber]["waiting"])
+    return keys[0], int(facts[keys[0]]["waiting"])
 
 
 def end_subscription(found: Operator, view: View, name: str, owner: str, subscriber: str) -> None:

@@ -3,7 +3,7 @@
 The Messenger's thread drives the sockets. After each turn it checks the conditions of waiting coroutines and wakes
 those that are met. A call takes messages only after its last `await`, so a cancelled call has taken nothing. Commits
 run on the event loop's thread: they take tens of microseconds each, plus an fsync for `subscribe`, `transaction` and a
-power-safe client.
+power-safe client. With a state in PostgreSQL they run on a thread of their own (see `step_thread`).
 
 The rule is docs/explanation/client-session.md, D4.
 """
@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from threading import get_ident
 from time import monotonic, time
 from typing import Any, Final, Unpack
@@ -28,6 +29,7 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.core.waiting import Hold, check_hold
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
+from pubsub.client.flows.apart import apart, run_apart
 from pubsub.client.flows.batches import BATCH_MAX, BatchProcessing
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
@@ -45,6 +47,7 @@ from pubsub.client.look_back import TopicTimes
 from pubsub.client.outgoing.writing import RowTicket, RowTimes, check_alone, write_rows_async
 from pubsub.client.publisher import Publisher
 from pubsub.client.starts import StartAt, check_begin
+from pubsub.client.step_thread import step_thread
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_deletion import TopicDeleted
@@ -70,21 +73,27 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
 
     @staticmethod
     def _opened(calls: Calls) -> Awaited:
-        calls.session.awaits = True
-        calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
-        return Awaited(calls.session)
+        session = calls.session
+        if session.store.database:
+            session.thread = step_thread(session.name, session.recover)
+            calls.puts.soon = session.thread.submit
+        else:
+            calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
+        return Awaited(session)
 
-    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
+    async def _run(self, flow: Flow[Result], *, breathes: bool = True, here: bool = False) -> Result:
         """Run a call's flow.
 
         It takes messages and commits between its last `await` and its return, so a cancellation takes nothing. Every
         `await` in here ends with a cancellation, at any point. `breathes`: the call may find all it needs without
-        waiting, so other coroutines get a chance to run first.
+        waiting, so other coroutines get a chance to run first. `here`: it commits nothing.
         """
         session = self._held.calls.session  # Every call looks its calls up first, so the flow runs on this session.
         awaited: Awaited = self._held.metadata
         held = session.held_here
         try:
+            if session.thread is not None and not here:
+                return await run_apart(session, awaited, flow)
             if breathes:
                 await self._breathe()
             wait = next(flow)
@@ -143,11 +152,15 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
             return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
         if at_once and wait is False:
             await self._breathe()
-            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            session, calls = self._session, self._calls
+            now = await apart(
+                session, partial(guarded, session, calls.puts.put_now, topic, body, key, headers, timeout)
+            )
             if now is not None:
                 return now
         more = *metadata_of(key, headers), delay, deliver_at
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
+        flow = self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more)
+        (row,) = await self._run(flow, here=transaction is not None)
         return Ticket(row)
 
     async def put_many(
@@ -173,7 +186,7 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
             return ()
         bodies, headers = (bodies, headers) if ttl is None else all_with_ttl(bodies, headers, ttl)
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
-        return counters(await self._run(flow))
+        return counters(await self._run(flow, here=transaction is not None))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
@@ -285,7 +298,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(calls.session, calls.gets.end_chunk, batch.topic, chunk)
+                end = partial(guarded, calls.session, calls.gets.end_chunk, batch.topic, chunk)
+                await apart(calls.session, end)
 
     async def process(
         self,
@@ -304,7 +318,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         `handler(message, transaction)` is an `async def` function or a plain one; an awaitable result is awaited. The
         transaction begins with its first use. Before that, the handler may await anything. After that it must not wait,
         because every other user of the client would wait too: it is rolled back and gets a CallerError. `await
-        client.put(…, transaction=transaction)` never waits. So await first, then read and write.
+        client.put(…, transaction=transaction)` never waits. So await first, then read and write. With a state in
+        PostgreSQL, the handler may wait: it awaits `transaction.execute(…)`, or `transaction.begin()`.
 
         While a handler awaits, other coroutines may use the client; only calls that take from the same topic wait for
         its return. If the topic is unsubscribed or the client closed in that time, nothing of the handler's work
@@ -334,7 +349,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         self._check_free(*topics)
         if concurrency > 1:
             source = SideBySide(session, gets, topics, hold, concurrency)
-            return await in_tasks(session, source, handler, timeout, max, concurrency, self._run, self._breathe)
+            run, lead = self._run, self._run_here
+            return await in_tasks(session, source, handler, timeout, max, concurrency, run, lead, self._breathe)
         return await self._process_topics(Processing(session, gets), topics, handler, timeout, max, hold)
 
     async def process_many(
@@ -396,13 +412,17 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
             await asyncio.to_thread(self._stop_relay)
         calls = self._held.last()
         with suppress(StorageError):  # The closing thread tries this once more, and raises the error.
-            guarded(calls.session, calls.close_here)
+            await apart(calls.session, partial(guarded, calls.session, calls.close_here))
         closing = asyncio.ensure_future(asyncio.to_thread(calls.close, ACKNOWLEDGE_SECONDS))
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
             await asyncio.wait([closing])  # At most 0.2 s. Then the next client of that name finds the state free.
             raise
+        finally:
+            thread, calls.session.thread = calls.session.thread, None
+            if thread is not None:
+                thread.stop()
 
     async def __aenter__(self) -> AsyncClient:
         return self

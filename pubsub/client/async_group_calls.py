@@ -15,14 +15,15 @@ from pubsub.client.flows.group_serving import GroupServing
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.serving import LOOK_SECONDS, AsyncCallHandler
 from pubsub.client.flows.worker_pool_tasks import in_tasks
-from pubsub.errors import Unavailable
+from pubsub.client.settling import ended_by_a_member
+from pubsub.errors import PubsubError, Unavailable
 
 
 class AsyncGroupCalls(ClientBase, ABC):
     """The calls of `AsyncClient` about groups."""
 
     @abstractmethod
-    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
+    async def _run(self, flow: Flow[Result], *, breathes: bool = True, here: bool = False) -> Result:
         """Run a call's flow."""
 
     @abstractmethod
@@ -49,16 +50,22 @@ class AsyncGroupCalls(ClientBase, ABC):
     ) -> int:
         check_handler(handler, awaits=True)
         check_claim(claim)
-        calls = self._calls
-        member = calls.group_waits.member_of(topic, group)
-        source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run_flow)
-        run = self._run_flow
-        return await in_tasks(calls.session, source, handler, timeout, most, concurrency, run, self._breathe)
+        until, run, lead = self._session.until(timeout), self._run_flow, self._run_here
+        while True:
+            calls = self._calls
+            session, member = calls.session, calls.group_waits.member_of(topic, group)
+            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run_flow)
+            left = max(0.0, until - session.now)
+            try:
+                return await in_tasks(session, source, handler, left, most, concurrency, run, lead, self._breathe)
+            except PubsubError as error:
+                if not ended_by_a_member(session, error):
+                    raise
 
     async def _serve_group(
         self, worker: GroupServing, handler: AsyncCallHandler, timeout: float | None, most: int | None, concurrency: int
     ) -> int:
-        session, run = self._calls.session, self._run_flow
+        session, run, lead = self._calls.session, self._run_flow, self._run_here
         session.until(timeout)
         await self._run(worker.begin_serving())
         until = inf if timeout is None else session.now + timeout
@@ -66,7 +73,7 @@ class AsyncGroupCalls(ClientBase, ABC):
             seconds = max(0.0, min(LOOK_SECONDS, until - session.now))
             wrapped = worker.wrapped_async(handler)
             try:
-                taken = await in_tasks(session, worker, wrapped, seconds, left, concurrency, run, self._breathe)
+                taken = await in_tasks(session, worker, wrapped, seconds, left, concurrency, run, lead, self._breathe)
             except Unavailable:
                 taken = 0
                 if session.now >= until:
@@ -79,6 +86,9 @@ class AsyncGroupCalls(ClientBase, ABC):
 
     async def _run_flow(self, flow: Flow[Any]) -> Any:
         return await self._run(flow, breathes=False)
+
+    async def _run_here(self, flow: Flow[Any]) -> Any:
+        return await self._run(flow, here=True)
 
     async def _group_messages(self, topic: str, group: str, timeout: float | None) -> AsyncIterator[Message]:
         while True:

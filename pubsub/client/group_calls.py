@@ -13,7 +13,8 @@ from pubsub.client.flows.group_processing import GroupProcessing, check_claim
 from pubsub.client.flows.group_waits import GroupOptions
 from pubsub.client.flows.handlers import Handler, check_handler
 from pubsub.client.flows.worker_pool import on_threads
-from pubsub.errors import CallerError
+from pubsub.client.settling import ended_by_a_member
+from pubsub.errors import CallerError, PubsubError
 
 Claim = Literal["auto", "before"]
 """When a record is claimed: as the handler's pace allows, or always before its handler begins."""
@@ -79,10 +80,17 @@ class GroupCalls(ClientBase, ABC):
     ) -> int:
         check_handler(handler, awaits=False)
         check_claim(claim)
-        calls = self._calls
-        member = calls.group_waits.member_of(topic, group)
-        source = GroupProcessing(calls.group_waits, member, most, concurrency, claim)
-        return self._run(on_threads(calls.session, source, handler, timeout, most, concurrency))
+        until = self._session.until(timeout)
+        while True:
+            calls = self._calls
+            member = calls.group_waits.member_of(topic, group)
+            source = GroupProcessing(calls.group_waits, member, most, concurrency, claim)
+            left = max(0.0, until - calls.session.now)
+            try:
+                return self._run(on_threads(calls.session, source, handler, left, most, concurrency))
+            except PubsubError as error:
+                if not ended_by_a_member(calls.session, error):
+                    raise
 
     def _group_messages(self, topic: str, group: str, timeout: float | None) -> Iterator[Message]:
         while True:

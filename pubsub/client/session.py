@@ -37,7 +37,7 @@ from pubsub.client.session_parts import (
     load_core,
     open_store,
 )
-from pubsub.client.settling import look_up
+from pubsub.client.settling import Looks
 from pubsub.client.signs_of_life import may_enter
 from pubsub.client.steps import Steps
 from pubsub.client.storage.interface import ClientStore
@@ -48,6 +48,7 @@ from pubsub.messenger import Messenger
 from pubsub.protocol import Position, check_id
 
 if TYPE_CHECKING:
+    from pubsub.client.step_thread import StepThread
     from pubsub.client.storage.recorder import Recorder, RecordSink
     from pubsub.security.process_keys import ClientKeys
 
@@ -73,7 +74,7 @@ class Session(Steps):
         keys: the client's and the proxies' keys; None: it has none.
         context: the ZeroMQ context that it shares; None: it has its own.
         recorder: writes the record; None: no record.
-        awaits: its client is an `AsyncClient`.
+        thread: runs the steps of an `AsyncClient` with a database; None: they run where they are called.
         trying: by topic, handler attempts that are counted on the disk, or about to be, and have not failed.
 
     Raises:
@@ -81,7 +82,7 @@ class Session(Steps):
     """
 
     recorder: Recorder | None = None
-    awaits = False
+    thread: StepThread | None = None
 
     def __init__(
         self,
@@ -127,7 +128,8 @@ class Session(Steps):
             self._messenger = self._parts.messenger = messenger or Messenger(context, self.clock)
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
             self.accumulator = Accumulator(self)
-            self.timers.append(self.accumulator)
+            self._looks = Looks(self)
+            self.timers += (self.accumulator, self._looks)
             self._messenger.ticker = self  # From here on the Messenger's thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
@@ -184,7 +186,7 @@ class Session(Steps):
     def forked(self, parent: int) -> None:
         """Make every call raise in a child process, without touching the parent's resources."""
         error = self.inherited = AfterFork(f"client {self.name}", parent)
-        self.closed, self.owner = True, None
+        self.closed, self.owner, self.thread = True, None, None
         if not holds(self.lock):
             self.lock = threading.RLock()  # A thread of the parent may hold the old lock, which is never released here.
         self.store.forked(error)
@@ -268,7 +270,7 @@ class Session(Steps):
             for one in due:
                 one.then()
         if core.silent:
-            look_up(core, self.store, self.name)
+            self._looks.begin(core, self.store)
         if core.outbox.is_untidy:
             self.commit(())
         if core.wants_sync:

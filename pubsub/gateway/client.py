@@ -189,8 +189,8 @@ class GroupTaking:
             As `AsyncClient.process`.
         """
         client = self._client
-        session, run, breathe = client._session, client._run, client._breathe
-        return await in_tasks(session, self._source, handler, wait, self._most, self._most, run, breathe)
+        session, run, lead = client._session, client._run, client._run_here
+        return await in_tasks(session, self._source, handler, wait, self._most, self._most, run, lead, client._breathe)
 
     def stop(self) -> None:
         """Take no further message."""

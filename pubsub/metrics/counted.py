@@ -155,6 +155,7 @@ RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
         "votes_primary_alive": "votes_heard",
         "votes_reported": "votes_told",
     },
+    "pipeline": {},
     "relay": {},
     "server": {
         "abandonments_sent": "proxies_told_of_abandoned",
@@ -171,5 +172,15 @@ RELAY: Final[Mapping[str, str]] = {
     "takeovers": "Times that it took over from another relay.",
 }
 
-COUNTERS: Final[Mapping[str, Mapping[str, str]]] = {"proxy": PROXY, "relay": RELAY, "server": SERVER}
+PIPELINE: Final[Mapping[str, str]] = {
+    "messages": "Messages of completed batches.",
+    "batches": "Completed batches with messages.",
+    "unparsed": "Messages without the fields of parse.fields.",
+    "untimed": "Rows without a time, left out of the windows.",
+    "late": "Rows left out because their window had ended.",
+    "restarts": "Times that the queries were started again after an error.",
+}
+COUNTERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "pipeline": PIPELINE, "proxy": PROXY, "relay": RELAY, "server": SERVER,
+}  # fmt: skip
 """By role: name as in the report -> help text."""

@@ -1,65 +1,100 @@
 """An archive: topics as Parquet files by topic and date, and the log of the valid files.
 
-Spark first writes the files of a batch, and then its entry in the log `_spark_metadata`. A file without an entry
-belongs to a killed batch, which was written again.
+The log of plain Parquet files is Spark's `_spark_metadata`. Spark first writes the files of a batch, and then its entry
+there. A file without an entry belongs to a killed batch, which was written again. An archive may also be a Delta table,
+whose log lists its files (`delta`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.errors import ConfigurationError
 from pubsub.protocol.names import topic_of
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.pipelines import COMPACT, LOG, Place, begin, source
-from pubsub.spark.storage import open_storage
+from pubsub.spark.delta import files as delta_files
+from pubsub.spark.delta import table as delta_table
+from pubsub.spark.delta import tidying
+from pubsub.spark.delta.writer import FORMAT, DeltaDataSource
+from pubsub.spark.pipelines import COMPACT, LOG
+from pubsub.spark.sink import publisher_of
+from pubsub.spark.storage import is_local, open_storage
+
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
+FORMATS: Final = (PARQUET, DELTA)
+BY: Final = ("topic", "date")
+"""Columns by which an archive is partitioned."""
 
 
-def archive(
-    spark: SparkSession,
-    place: Place,
-    topics: Sequence[str],
-    to: str,
-    *,
-    name: str,
-    checkpoint: str,
-    once: bool = False,
-    seconds: float = 10.0,
-    records: int = 0,
-) -> StreamingQuery:
-    """Write topics to Parquet files under `to/topic=…/date=…`, by the date (UTC) of the server's timestamp.
+def writer(spark: SparkSession, rows: DataFrame, form: str, to: str, by: Sequence[str]) -> DataStreamWriter:
+    """Return the writer of a stream to a directory in one of FORMATS, partitioned by columns."""
+    if form == DELTA:
+        spark.dataSource.register(DeltaDataSource)
+        return rows.writeStream.format(FORMAT).options(path=to, partitionBy=",".join(by))
+    return rows.writeStream.format("parquet").partitionBy(*by).option("path", to)
 
-    A reader of the directory through Spark sees each message once: the directory's log lists the files of a batch only
-    when all of them are complete.
+
+def check_format(form: str, to: str) -> None:
+    """Check that a directory may get data in one of FORMATS.
+
+    Raises:
+        ConfigurationError: it has data in another format, or a Delta table cannot be there.
     """
-    tidy(spark, to)
-    rows = source(spark, place, topics, name, records).withColumn("date", F.date_format("stamp", "yyyy-MM-dd"))
-    writer = rows.writeStream.format("parquet").partitionBy("topic", "date").option("path", to)
-    return begin(writer, name, checkpoint, once=once, seconds=seconds)
+    if form == DELTA:
+        delta_table.check_installed()
+        if not is_local(to):
+            raise ConfigurationError(
+                f"{to} is a URL, and a Delta table needs a directory that all machines of Spark reach by the same path"
+            )
+    elif is_local(to) and delta_table.is_table(to):
+        raise ConfigurationError(f"{to} has a Delta table, not plain Parquet files: give --format delta")
+    if form == DELTA and open_storage(None, f"{to}/{LOG}").names():
+        raise ConfigurationError(f"{to} has plain Parquet files, not a Delta table: give --format parquet")
 
 
 def archived_files(spark: SparkSession, directory: str) -> list[str]:
     """Return the valid files of an archive as paths below its directory; the archive may have been moved.
 
     Raises:
-        ConfigurationError: the directory is not an archive.
+        ConfigurationError: the directory is not an archive, or its Delta table has files of other writers.
     """
+    if is_local(directory) and delta_table.is_table(directory):
+        return _files_of_table(directory)
     log = open_storage(spark, f"{directory}/{LOG}")
     numbers = {int(name.removesuffix(COMPACT)): name for name in log.names() if name.removesuffix(COMPACT).isdigit()}
     if not numbers:
-        raise ConfigurationError(f"{directory} is not an archive: it has no {LOG} that lists its files")
+        raise ConfigurationError(
+            f"{directory} is not an archive: it has no {LOG} or {delta_table.LOG} that lists its files"
+        )
     compacted = max((number for number, name in numbers.items() if name.endswith(COMPACT)), default=0)
     found = []
     for number in sorted(numbers):
         if number >= compacted:
             for line in log.read(numbers[number]).splitlines()[1:]:  # The first line is the version.
                 found.append(_below(unquote(json.loads(line)["path"])))
+    return found
+
+
+def _files_of_table(directory: str) -> list[str]:
+    """Return the files of a Delta table that this package wrote.
+
+    A compaction writes messages to new files. A replay that knows the old ones by their names would put these messages
+    again.
+    """
+    delta_table.check_installed()
+    found = [_below(path) for path in delta_table.files(directory)]
+    for path in found:
+        if not delta_files.NAME.fullmatch(path.rpartition("/")[2]):
+            raise ConfigurationError(
+                f"{directory}: file {path} is of another writer, such as a compaction; a replay needs the archive's own"
+            )
     return found
 
 
@@ -74,12 +109,16 @@ def topic_and_date(file: str) -> tuple[str, str]:
     return topic_of(topic.removeprefix("topic=")), date.removeprefix("date=")
 
 
-def tidy(spark: SparkSession, directory: str) -> int:
+def tidy(spark: SparkSession, directory: str, checkpoint: str) -> int:
     """Remove the files of killed batches, which other readers than Spark would take for messages; return their number.
 
-    Only files older than the log's last entry are removed. A newer file may belong to a batch that another process is
-    writing now, before its entry.
+    Of plain Parquet files only those older than the log's last entry are removed. A newer file may belong to a batch
+    that another process is writing now, before its entry. For a Delta table see `delta.tidying`.
     """
+    if is_local(directory) and delta_table.is_table(directory):
+        progress = open_storage(spark, checkpoint)
+        query = json.loads(progress.read("metadata"))["id"] if progress.has("metadata") else ""
+        return tidying.tidy(directory, query, publisher_of(query)) if query else 0
     storage = open_storage(spark, directory)
     found = dict(storage.files()) if storage.has(LOG) else {}
     last = max((at for file, at in found.items() if file.startswith(f"{LOG}/")), default=0)

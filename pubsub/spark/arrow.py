@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 from zlib import crc32
 
@@ -17,34 +18,64 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.errors import DecodeError, TooLarge
+from pubsub.errors import ConfigurationError, DecodeError, TooLarge
 from pubsub.protocol import Status
 from pubsub.protocol.batch import END_BYTES, HEADED, KEYED, Buffer, batch_size
 from pubsub.protocol.headers import decode_headers, encode_headers
 from pubsub.protocol.records import Tables, read_tables
 
-SCHEMA: Final = "topic string, log string, offset bigint, message_id string, publisher string, counter bigint, " + (
-    "stamp timestamp, value binary, key binary"
-)
-"""Columns of the source."""
-
-ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("log", pa.string()),
-        ("offset", pa.int64()),
-        ("message_id", pa.string()),
-        ("publisher", pa.string()),
-        ("counter", pa.int64()),
-        ("stamp", pa.timestamp("us", tz="UTC")),
-        ("value", pa.binary()),
-        ("key", pa.binary()),
-    ]
-)
-
+_STAMP: Final = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-HEADERS_SCHEMA: Final = f"{SCHEMA}, headers array<struct<key: string, value: binary>>"
-"""Columns of the source with the option includeHeaders, as in Kafka's connector."""
+
+_TYPES: Final[dict[str, tuple[str, pa.DataType]]] = {
+    "topic": ("string", pa.string()),
+    "log": ("string", pa.string()),
+    "offset": ("bigint", pa.int64()),
+    "message_id": ("string", pa.string()),
+    "publisher": ("string", pa.string()),
+    "counter": ("bigint", pa.int64()),
+    "stamp": ("timestamp", _STAMP),
+    "value": ("binary", pa.binary()),
+    "key": ("binary", pa.binary()),
+    "timestamp": ("timestamp", _STAMP),
+    "headers": ("array<struct<key: string, value: binary>>", HEADERS_TYPE),
+}
+"""The columns that the source can have, with their types in SQL and in Arrow."""
+
+COLUMNS: Final = tuple(name for name in _TYPES if name != "headers")
+"""Columns of the source; `timestamp` is `stamp` under the name of Kafka's source."""
+
+
+def schema_of(columns: Sequence[str]) -> str:
+    """Return the schema of these columns as Spark's SQL."""
+    return ", ".join(f"{name} {_TYPES[name][0]}" for name in columns)
+
+
+SCHEMA: Final = schema_of([name for name in COLUMNS if name != "timestamp"])
+HEADED_SCHEMA: Final = f"{SCHEMA}, {schema_of(['headers'])}"
+"""Columns of a pipeline's source, as of every earlier release, without and with those of headers."""
+
+SOURCE_SCHEMA: Final = schema_of(COLUMNS)
+HEADERS_SCHEMA: Final = schema_of((*COLUMNS, "headers"))
+"""Columns of the source without and with the option includeHeaders, as in Kafka's connector."""
+
+
+def check_schema(columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Check a schema that the user gave; return the names of its columns.
+
+    Args:
+        columns: types in SQL by name.
+
+    Raises:
+        ConfigurationError: a column does not exist, or has another type.
+    """
+    for name, kind in columns.items():
+        if name not in _TYPES:
+            raise ConfigurationError(f"the source has no column {name}; it has {', '.join(_TYPES)}")
+        if kind.replace(" ", "") != _TYPES[name][0].replace(" ", ""):
+            raise ConfigurationError(f"column {name} is {_TYPES[name][0]}, not {kind}; cast it in the query")
+    return tuple(columns)
+
 
 STAGE_ROWS: Final = 20_000
 STAGE_BYTES: Final = 4 * 1024 * 1024
@@ -53,8 +84,8 @@ STAGE_BYTES: Final = 4 * 1024 * 1024
 _HEAD: Final = struct.Struct("<BBHI")
 
 
-def record_batch(topic: str, status: Status, *, headers: bool = False) -> pa.RecordBatch:
-    """Return the records of an answer as rows of the source, with or without a column of headers.
+def record_batch(topic: str, status: Status, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+    """Return the records of an answer as rows of the source, with these columns.
 
     Raises:
         DecodeError: the answer is malformed.
@@ -62,43 +93,81 @@ def record_batch(topic: str, status: Status, *, headers: bool = False) -> pa.Rec
     body = bytes(status.body)
     if crc32(body) != status.checksum:
         raise DecodeError("checksum does not match the records")
-    tables = read_tables(body)
     try:
-        return _batch(topic, body, tables, headers)
+        rows = _Rows(topic, body, read_tables(body))
+        arrays = [getattr(rows, name) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, _TYPES[name][1]) for name in columns]))
     except (pa.ArrowInvalid, pa.ArrowIndexError, IndexError, OverflowError) as error:
         raise DecodeError(f"records that are not in order: {error}") from None
 
 
-def _batch(topic: str, body: bytes, tables: Tables, headers: bool) -> pa.RecordBatch:
-    offsets, counters, stamps, bases, _, sizes, logs, publishers = tables.columns
-    if sum(sizes) != tables.records:
-        raise DecodeError("runs do not add up to the records announced")
-    if tables.origins:  # Delayed records belong to the publisher that put them.
-        counters = tuple(put or own for (put, _), own in zip(tables.origins, counters, strict=True))
-        publishers = tuple(by - 1 if by else own for (_, by), own in zip(tables.origins, publishers, strict=True))
-    offset, counter = array("q"), array("q")
-    for first, number, size in zip(offsets, counters, sizes, strict=True):
-        offset.extend(range(first, first + size))
-        counter.extend(range(number, number + size))
-    rows = _row_of_run(sizes)
-    log = pa.array(tables.logs, pa.string()).take(_repeated(logs, rows))
-    offset_column = _integers(offset)
-    columns = [
-        pa.repeat(pa.scalar(topic, pa.string()), tables.records),
-        log,
-        offset_column,
-        pc.binary_join_element_wise(log, offset_column.cast(pa.string()), "."),
-        pa.array(tables.publishers, pa.string()).take(_repeated(publishers, rows)),
-        _integers(counter),
-        _repeated(stamps, rows).cast(ARROW_SCHEMA.field("stamp").type),
-        _values(body, tables, _repeated(bases, rows)),
-        _keys(body, tables),
-    ]
-    schema = ARROW_SCHEMA
-    if headers:
-        columns.append(_headers(body, tables))
-        schema = schema.append(pa.field("headers", HEADERS_TYPE))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+class _Rows:
+    """The rows of an answer; each column is made when it is read."""
+
+    def __init__(self, topic: str, body: bytes, tables: Tables) -> None:
+        self._topic, self._body, self._tables = topic, body, tables
+        self._offsets, counters, self._stamps, self._bases, _, self._sizes, self._logs, publishers = tables.columns
+        if sum(self._sizes) != tables.records:
+            raise DecodeError("runs do not add up to the records announced")
+        if tables.origins:  # Delayed records belong to the publisher that put them.
+            counters = tuple(put or own for (put, _), own in zip(tables.origins, counters, strict=True))
+            publishers = tuple(by - 1 if by else own for (_, by), own in zip(tables.origins, publishers, strict=True))
+        self._counters, self._publishers = counters, publishers
+        self._of_run = _row_of_run(self._sizes)
+
+    def _counted(self, firsts: tuple[int, ...]) -> pa.Array:
+        """Count up from the first number of each run."""
+        out = array("q")
+        for first, size in zip(firsts, self._sizes, strict=True):
+            out.extend(range(first, first + size))
+        return _integers(out)
+
+    def _named(self, names: Sequence[str], numbers: tuple[int, ...]) -> pa.Array:
+        return pa.array(names, pa.string()).take(_repeated(numbers, self._of_run))
+
+    @property
+    def topic(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._topic, pa.string()), self._tables.records)
+
+    @cached_property
+    def log(self) -> pa.Array:
+        return self._named(self._tables.logs, self._logs)
+
+    @cached_property
+    def offset(self) -> pa.Array:
+        return self._counted(self._offsets)
+
+    @property
+    def message_id(self) -> pa.Array:
+        return pc.binary_join_element_wise(self.log, self.offset.cast(pa.string()), ".")
+
+    @property
+    def publisher(self) -> pa.Array:
+        return self._named(self._tables.publishers, self._publishers)
+
+    @property
+    def counter(self) -> pa.Array:
+        return self._counted(self._counters)
+
+    @cached_property
+    def stamp(self) -> pa.Array:
+        return _repeated(self._stamps, self._of_run).cast(_STAMP)
+
+    @property
+    def timestamp(self) -> pa.Array:
+        return self.stamp
+
+    @property
+    def value(self) -> pa.Array:
+        return _values(self._body, self._tables, _repeated(self._bases, self._of_run))
+
+    @property
+    def key(self) -> pa.Array:
+        return _keys(self._body, self._tables)
+
+    @property
+    def headers(self) -> pa.Array:
+        return _headers(self._body, self._tables)
 
 
 def _row_of_run(sizes: tuple[int, ...]) -> pa.Array | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -21,13 +21,24 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_new_topic, check_topic, format_start, is_endpoint, parse_position
 from pubsub.security.keys import format_public
+from pubsub.spark.arrow import COLUMNS
 from pubsub.spark.identity import READER, Identity, identity_of, proxy_keys_of
 
 MILLISECONDS_MIN: Final = 10_000_000_000
 """Smallest number that counts as milliseconds since 1970, in April 1970. A smaller one is probably seconds."""
 
+DELAY_SECONDS: Final = 900.0
+"""Default of `maxTriggerDelay`, as in Kafka's source."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EDGES: Final = ("earliest", "latest")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+
+SQL: Final = (
+    "Spark hands the options of CREATE TABLE to no source in Python: use CREATE TEMPORARY VIEW … USING pubsub"
+    " OPTIONS (…)"
+)
+"""Hint for a query without any option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +52,16 @@ class SourceOptions:
         subscribe: the topics; empty if `pattern` selects them.
         pattern: a regular expression for the complete name of a topic.
         subscription: name of the stream's durable subscription; "" reads stored messages (batch only).
-        starting, ending: "earliest", "latest", or positions by topic. Where a position stands, `starting` may also have
-            "@" and a timestamp in microseconds.
+        group_prefix: begin of the name of a subscription that is made for the query; "" for none.
+        starting, ending: "earliest", "latest", or these or positions by topic. Each of them may also be "@" and a
+            timestamp in microseconds.
         records_max, bytes_max: limits of one micro-batch; 0 for no limit.
+        records_min: number of records that a micro-batch waits for; 0 for none.
+        delay_max: seconds after the last micro-batch at which the next one waits for no more records.
         partitions_min: minimum number of parts of a batch, if it has enough records; 0 takes the number of cores.
+        part_records_max: maximum records of a part; 0 for the built-in limit.
         fail_on_data_loss: end the query if records are lost.
-        headers: add a column of headers.
+        columns: names of the columns of a row.
         take_over: continue a subscription that belongs to another query's checkpoint.
     """
 
@@ -62,8 +77,12 @@ class SourceOptions:
     bytes_max: int
     partitions_min: int
     fail_on_data_loss: bool
-    headers: bool = False
+    columns: tuple[str, ...] = COLUMNS
     take_over: bool = False
+    group_prefix: str = ""
+    records_min: int = 0
+    delay_max: float = DELAY_SECONDS
+    part_records_max: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +111,41 @@ _SOURCE: Final = _COMMON | {
     "subscription",
     "startingoffsets",
     "startingtimestamp",
+    "groupidprefix",
     "endingoffsets",
-    "maxrecordsperbatch",
-    "maxbytesperbatch",
+    "endingtimestamp",
+    "maxoffsetspertrigger",
+    "maxbytespertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
     "minpartitions",
+    "maxrecordsperpartition",
     "failondataloss",
     "includeheaders",
     "takeover",
 }
+_EARLIER: Final = {"maxoffsetspertrigger": "maxrecordsperbatch", "maxbytespertrigger": "maxbytesperbatch"}
+"""Names of options in earlier releases, by present name; they keep working."""
+
+_STREAM: Final = {
+    "groupidprefix": "spark.read keeps no position",
+    "takeover": "spark.read acknowledges nothing",
+    "minoffsetspertrigger": "spark.read has one batch",
+    "maxtriggerdelay": "spark.read has one batch",
+}
+"""Options of streams, and why a batch job has none of them."""
+
+_THEIRS: Final = {
+    "kafka.bootstrap.servers": "proxies or proxiesFile",
+    "kafka.group.id": "subscription",
+    "assign": "subscribe",
+    "startingoffsetsbytimestamp": "startingTimestamp or startingOffsets",
+    "endingoffsetsbytimestamp": "endingTimestamp or endingOffsets",
+    "kafkaconsumer.polltimeoutms": "timeout",
+    "fetchoffset.numretries": "timeout",
+}
+"""Options of Kafka's source, and ours in their place (docs/how-to/spark-from-kafka.md)."""
+
 _ENGINE: Final = {"path", "checkpointlocation", "queryname", "querytype"}
 """Options that Spark itself adds."""
 
@@ -111,6 +157,13 @@ _SPELT: Final = {
         "startingOffsets",
         "startingTimestamp",
         "endingOffsets",
+        "endingTimestamp",
+        "groupIdPrefix",
+        "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "maxRecordsPerPartition",
         "maxRecordsPerBatch",
         "maxBytesPerBatch",
         "minPartitions",
@@ -136,23 +189,21 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
     Raises:
         ConfigurationError: an option is unknown, missing or not valid.
     """
-    given = _lowered(options, _SOURCE)
+    given = _lowered(options, _SOURCE, set(_EARLIER.values()))
     subscribe = tuple(filter(None, (name.strip() for name in given.get("subscribe", "").split(","))))
     pattern = given.get("subscribepattern", "")
     if bool(subscribe) == bool(pattern):
-        raise ConfigurationError("give topics as option subscribe or as option subscribePattern, not both")
-    subscription = given.get("subscription", "")
-    if stream and not subscription:
-        raise ConfigurationError("a stream needs option subscription, the durable name under which it continues")
-    if stream and "endingoffsets" in given:
-        raise ConfigurationError("option endingOffsets is for spark.read only, because a stream has no end")
-    if not stream and "takeover" in given:
-        raise ConfigurationError("option takeOver is for streams only, because spark.read acknowledges nothing")
+        sql = "" if given else f"; {SQL}"
+        raise ConfigurationError(f"give topics as option subscribe or as option subscribePattern, not both{sql}")
+    subscription, prefix = given.get("subscription", ""), given.get("groupidprefix", "")
+    _check_kind(given, stream=stream)
     try:
         for topic in subscribe:
             check_topic(topic)
         if subscription:
             check_id("subscription", subscription)
+        if prefix:
+            check_id("groupIdPrefix", f"{prefix}-{0:016x}")
         re.compile(pattern)
     except (PubsubError, re.error) as error:
         raise ConfigurationError(str(error)) from None
@@ -164,15 +215,42 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         subscribe=tuple(sorted(set(subscribe))),
         pattern=pattern,
         subscription=subscription,
-        starting=_starting(given, "latest" if stream else "earliest"),
-        ending=_offsets(given, "endingoffsets", "latest"),
-        records_max=_count(given, "maxrecordsperbatch"),
-        bytes_max=_count(given, "maxbytesperbatch"),
+        starting=_edge(given, "starting", "latest" if stream else "earliest"),
+        ending=_edge(given, "ending", "latest"),
+        group_prefix=prefix,
+        records_max=_count(given, "maxoffsetspertrigger"),
+        records_min=_count(given, "minoffsetspertrigger"),
+        delay_max=_delay(given),
+        bytes_max=_count(given, "maxbytespertrigger"),
         partitions_min=_count(given, "minpartitions"),
+        part_records_max=_count(given, "maxrecordsperpartition"),
         fail_on_data_loss=_flag(given, "failondataloss", default=True),
-        headers=_flag(given, "includeheaders", default=False),
+        columns=(*COLUMNS, "headers") if _flag(given, "includeheaders", default=False) else COLUMNS,
         take_over=_flag(given, "takeover", default=False),
     )
+
+
+def _check_kind(given: Mapping[str, str], *, stream: bool) -> None:
+    """Check that the options are those of a stream, or of a batch job.
+
+    Raises:
+        ConfigurationError: one of them belongs to the other kind, or a stream has no subscription.
+    """
+    subscription = given.get("subscription", "")
+    if stream:
+        if subscription and given.get("groupidprefix", ""):
+            raise ConfigurationError("give option subscription or option groupIdPrefix, not both")
+        if not subscription and not given.get("groupidprefix", ""):
+            raise ConfigurationError(
+                "a stream needs option subscription, the durable name under which it continues, or groupIdPrefix"
+            )
+        for name in ("endingoffsets", "endingtimestamp"):
+            if name in given:
+                raise ConfigurationError(f"option {_SPELT[name]} is for spark.read only, because a stream has no end")
+        return
+    for name, why in _STREAM.items():
+        if name in given:
+            raise ConfigurationError(f"option {_SPELT[name]} is for streams only, because {why}")
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
@@ -212,10 +290,12 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-def _lowered(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
+def _lowered(options: Mapping[str, str], known: set[str], earlier: Set[str] = frozenset()) -> dict[str, str]:
     given = {name.lower(): value for name, value in options.items()}
-    for name in sorted(given.keys() - known):
+    for name in sorted(given.keys() - known - earlier):
         spelt = ", ".join(sorted(_SPELT.get(each, each) for each in known - _ENGINE))
+        if ours := _THEIRS.get(name):
+            raise ConfigurationError(f"option {name} is Kafka's; ours is {ours}")
         raise ConfigurationError(f"option {name} is not known; the options are {spelt}")
     for name in sorted(given.keys() - {"secretkey"}):
         if _SECRET.search(given[name]):
@@ -255,6 +335,11 @@ def _seconds(given: Mapping[str, str]) -> float:
 
 
 def _count(given: Mapping[str, str], name: str) -> int:
+    earlier = _EARLIER.get(name, "")
+    if earlier in given:
+        if name in given:
+            raise ConfigurationError(f"options {_SPELT[name]} and {_SPELT[earlier]} are one option; give the first")
+        name = earlier
     text = given.get(name, "0")
     if not re.fullmatch("[0-9]{1,15}", text):
         raise ConfigurationError(f"option {_SPELT[name]} is {text}; give a whole number")
@@ -268,13 +353,26 @@ def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text == "true"
 
 
-def _starting(given: Mapping[str, str], default: str) -> str | dict[str, str]:
-    """Return the begin: of `startingTimestamp`, or of `startingOffsets`."""
-    text = given.get("startingtimestamp")
+def _delay(given: Mapping[str, str]) -> float:
+    """Return the seconds of `maxTriggerDelay`."""
+    text = given.get("maxtriggerdelay", f"{DELAY_SECONDS:g}s").strip().lower()
+    found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|min|h|d)", text)
+    if found is None:
+        raise ConfigurationError(f"option maxTriggerDelay is {text}; give a time such as 30s, 15m or 1h")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _edge(given: Mapping[str, str], which: str, default: str) -> str | dict[str, str]:
+    """Return the begin or the end: of `startingTimestamp` or `startingOffsets`, and so on.
+
+    Args:
+        which: "starting" or "ending".
+    """
+    text = given.get(f"{which}timestamp")
     if text is None:
-        return _offsets(given, "startingoffsets", default)
-    if "startingoffsets" in given:
-        raise ConfigurationError("give option startingTimestamp or option startingOffsets, not both")
+        return _offsets(given, f"{which}offsets", default)
+    if f"{which}offsets" in given:
+        raise ConfigurationError(f"give option {which}Timestamp or option {which}Offsets, not both")
     try:
         if text.isdecimal():  # As in Kafka's source.
             milliseconds = int(text)
@@ -287,7 +385,7 @@ def _starting(given: Mapping[str, str], default: str) -> str | dict[str, str]:
         return format_start(max(1, (moment - _EPOCH) // timedelta(microseconds=1)))
     except ValueError:
         raise ConfigurationError(
-            f"option startingTimestamp is {text[:80]}; give milliseconds since 1970, or a time with its zone such as"
+            f"option {which}Timestamp is {text[:80]}; give milliseconds since 1970, or a time with its zone such as"
             " 2026-11-01T00:00:00Z"
         ) from None
 

@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pubsub.errors import ConfigurationError, PubsubError
+from pubsub.errors import ConfigurationError, PubsubError, Unavailable
 from pubsub.protocol.names import check_id, check_topic
+from pubsub.spark.arrow import HEADED_SCHEMA, SCHEMA
 from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.identity import NOBODY, Identity
 from pubsub.spark.ranges import Topics
@@ -44,14 +45,24 @@ CLOSED: Final = "closed"
 """Folder in a rollup's directory for windows that have ended."""
 
 POLL_SECONDS: Final = 0.2
+_WORKER: Final = re.compile(
+    r"Python worker (exited unexpectedly|failed to connect|.*timed out)|PYTHON_WORKER|Accept timed"
+)
+"""In Spark's errors of a Python worker that crashed, was killed or did not answer in time."""
+
 _RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
 
 
 class PipelineFailed(PubsubError):
-    """A query ended with an error; `exit_code` is that of the error if it is one of ours."""
+    """A query ended with an error.
 
-    def __init__(self, reason: str, exit_code: int = 1) -> None:
-        self.reason, self.exit_code = reason, exit_code
+    Attributes:
+        exit_code: that of the error if it is one of ours.
+        transient: True if a restart may help: the service did not answer in time, or a Python worker of Spark ended.
+    """
+
+    def __init__(self, reason: str, exit_code: int = 1, *, transient: bool = False) -> None:
+        self.reason, self.exit_code, self.transient = reason, exit_code, transient
         super().__init__(reason, exit_code)
 
     def __str__(self) -> str:
@@ -140,10 +151,11 @@ def failure(error: Exception) -> PubsubError:
     found = _RAISED.findall(text)
     if found:
         path, said = found[-1]
-        return PipelineFailed(said, _exit_code(path))
+        code = _exit_code(path)
+        return PipelineFailed(said, code, transient=code == Unavailable.exit_code)
     if isinstance(error, Py4JNetworkError):
         return PipelineFailed(f"Spark's Java process has ended ({' '.join(text.split()) or 'no reason is known'})")
-    return PipelineFailed(cause(error))
+    return PipelineFailed(cause(error), transient=_WORKER.search(text) is not None)
 
 
 def _exit_code(path: str) -> int:
@@ -236,17 +248,24 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
             Topics(link, name).subscribe(topic, "earliest")
 
 
-def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int) -> DataFrame:
+def source(
+    spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int, *, headers: bool = False
+) -> DataFrame:
     """Return topics as a stream that begins with the stored messages.
+
+    A source in Python does not see the cluster, so its number of tasks for a batch is given to it.
 
     Args:
         name: name of the durable subscription.
         records: maximum records of one micro-batch; 0 for no limit.
+        headers: whether there is a column of headers.
     """
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
-    options |= {"maxRecordsPerBatch": str(records)} | place.options
+    options |= {"maxOffsetsPerTrigger": str(records)} | place.options
+    options |= {"minPartitions": str(spark.sparkContext.defaultParallelism)}
+    columns = HEADED_SCHEMA if headers else SCHEMA
     options |= {"takeOver": "true"} if place.take_over else {}
-    return spark.readStream.format("pubsub").options(**options).load()
+    return spark.readStream.format("pubsub").schema(columns).options(**options).load()
 
 
 def check_names(topics: Sequence[str], name: str) -> None:
@@ -288,7 +307,7 @@ def follow(query: StreamingQuery, tell: Callable[[Totals], None], stop: Callable
             for batch in query.recentProgress:
                 if batch["batchId"] > known:
                     known = batch["batchId"]
-                    _add(totals, batch)
+                    add_progress(totals, batch)
                     totals.seconds = time.monotonic() - begun
                     tell(totals)
             if ended:
@@ -301,7 +320,8 @@ def follow(query: StreamingQuery, tell: Callable[[Totals], None], stop: Callable
     return totals
 
 
-def _add(totals: Totals, batch: Any) -> None:
+def add_progress(totals: Totals, batch: Any) -> None:
+    """Add the progress of one batch, as Spark reports it."""
     totals.batches += 1 if batch["numInputRows"] else 0
     totals.messages += batch["numInputRows"]
     totals.late += sum(state["numRowsDroppedByWatermark"] for state in batch["stateOperators"])

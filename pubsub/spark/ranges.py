@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.client.requests import Proxies
-from pubsub.errors import CallerError, DataLoss, NotSubscribed, PubsubError, Superseded, Unavailable
+from pubsub.client.requests import NO_TOPIC, Proxies
+from pubsub.errors import CallerError, DataLoss, NotKnown, NotSubscribed, PubsubError, Superseded, Unavailable
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
 from pubsub.protocol.names import Start, format_position, parse_position
 
@@ -24,6 +24,9 @@ _EPOCH_MS: Final = 1_577_836_800_000
 
 CHECKPOINT: Final = "checkpoint id"
 """Name under which an offset has its checkpoint's token; no topic's name contains a space."""
+
+NAME: Final = "subscription name"
+"""Name under which an offset has the subscription that was made for the query; see option groupIdPrefix."""
 
 _log: Final = logging.getLogger("pubsub.spark")
 
@@ -135,6 +138,13 @@ class Plan:
             low, high = low - (stop - first), high - (stop - first)
         return tuple(out)
 
+    def records_after(self, position: Position | None) -> int:
+        """Return the number of records after a position; all of them if it is before the range."""
+        known = any(
+            position is not None and position[0] == log and low <= position[1] < stop for log, low, stop, _ in self.legs
+        )
+        return self.records - self.records_until(position) if known else self.records
+
     def records_until(self, position: Position | None) -> int:
         """Return the number of records up to and including a position."""
         total = 0
@@ -242,6 +252,7 @@ class Topics:
 
         Raises:
             RangeLost: the range does not exist, or not any more.
+            NotKnown: no server holds the topic, and the connection tells so.
             Unavailable: see `Proxies.ask`.
         """
         request = Read(self._client, topic, after, until, name=self._subscription, bytes_max=bytes_max)
@@ -251,6 +262,7 @@ class Topics:
             lost, status = True, self._link.ask(replace(request, after=None))
             if status.outcome is Outcome.BEHIND:  # The range's end does not exist either.
                 return Plan(status.position, status.position, status.position, (), lost)
+        check_known(topic, status)
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, after, until, status)
         return read_plan(status, lost=lost)
@@ -268,6 +280,20 @@ class Topics:
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, None, None, status)
         return read_plan(status).stands
+
+    def last_before(self, topic: str, stamp: int) -> Position | None:
+        """Return the position of the last stored record with an earlier timestamp, or the one before all records.
+
+        Args:
+            stamp: in microseconds since 1970.
+
+        Raises:
+            RangeLost, Refused, Unavailable: see `Proxies.ask`.
+        """
+        status = self._link.ask(Read(self._client, topic, None, before=stamp))
+        if status.outcome is not Outcome.SUCCESS:
+            raise gone(topic, None, None, status)
+        return read_plan(status).latest
 
     def acknowledge(self, topic: str, last: Position | None, token: int = 0, *, take_over: bool = False) -> None:
         """Acknowledge all records up to a position; None acknowledges nothing new.
@@ -296,6 +322,16 @@ def read_plan(status: Status, *, lost: bool = False) -> Plan:
     legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
     latest, within = parse_position(facts["latest"]), parse_position(facts["within"])
     return Plan(status.position, latest, within, legs, lost, tuple(facts.get("left_out", ())))
+
+
+def check_known(topic: str, status: Status) -> None:
+    """Check the answer of a connection that tells of absent topics.
+
+    Raises:
+        NotKnown: no server holds the topic.
+    """
+    if status.outcome is Outcome.UNKNOWN and status.reason == NO_TOPIC:
+        raise NotKnown(f"topic {topic}: no server holds it; pubsub topic list shows the topics")
 
 
 def gone(
@@ -328,12 +364,17 @@ def _number() -> int:
 
 def read_offsets(offset: Mapping[str, str]) -> dict[str, Position | None]:
     """Return the positions by topic in an offset of Spark's."""
-    return {topic: parse_position(text) for topic, text in offset.items() if topic != CHECKPOINT}
+    return {topic: parse_position(text) for topic, text in offset.items() if topic not in (CHECKPOINT, NAME)}
 
 
 def read_token(offset: Mapping[str, str]) -> int:
     """Return the token of an offset's checkpoint; 0 for a first start or an offset of an early release."""
     return int(offset.get(CHECKPOINT, "0"), 16)
+
+
+def read_name(offset: Mapping[str, str]) -> str:
+    """Return the subscription that was made for an offset's query; "" for none."""
+    return offset.get(NAME, "")
 
 
 def write_offsets(positions: Mapping[str, Position | None], token: int = 0) -> dict[str, str]:

@@ -1,10 +1,4 @@
-"""Counts JSON messages by windows of time and by fields; each window is written once, after it has ended.
-
-A window has ended when the watermark has passed its end. The watermark is the highest time so far, minus the time that
-a message may be late. Later messages are left out and counted. Calendar windows (months …) have no fixed length, so
-this module builds the windows instead of Spark's `window`. The metadata of Spark's own windows tells Spark that these
-end too.
-"""
+"""Counts JSON messages by windows of time and by fields; each window is written once, after its end (`windows`)."""
 
 from __future__ import annotations
 
@@ -20,33 +14,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pubsub.errors import CallerError
 from pubsub.spark.arrow import SCHEMA
+from pubsub.spark.durations import check_late, check_window, duration
 from pubsub.spark.pipelines import CLOSED, Place, begin, source
 from pubsub.spark.storage import open_storage
+from pubsub.spark.windows import window_of
 
-CALENDAR: Final = ("week", "month", "quarter", "year")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATION: Final = re.compile(r"(\d{1,9}) ?([smhd])")
 _FIELD: Final = re.compile(r"[^.'\[\]\"]+(\.[^.'\[\]\"]+)*")
 _TAKEN: Final = ("start", "end", "count", "open")
 TIME_SECONDS_MAX: Final = 9 * 10**12
 """A time further from 1970 counts as no time: its window would lie outside Spark's range and end each run with an
 error.
 """
-
-_WATERMARK: Final = "spark.watermarkDelayMs"
-"""Metadata that marks a column with a watermark for Spark."""
-
-
-def duration(text: str, what: str) -> int:
-    """Return the seconds of a text such as 90s, 15m, 1h or 2d.
-
-    Raises:
-        CallerError: the text is not a duration.
-    """
-    found = _DURATION.fullmatch(text)
-    if not found:
-        raise CallerError(f"{what} is {text}; give a number and s, m, h or d, such as 1h")
-    return int(found.group(1)) * _SECONDS[found.group(2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +47,8 @@ class Rollup:
     late: str = "1h"
 
     def __post_init__(self) -> None:
-        if self.window not in CALENDAR and not duration(self.window, "the window"):
-            raise CallerError("the window has no length; give at least 1s")
-        duration(self.late, "the watermark")
+        check_window(self.window)
+        check_late(self.late)
         for name in (*self.by, *([self.time] if self.time else [])):
             if not _FIELD.fullmatch(name):
                 raise CallerError(f"{name} is not the name of a field, such as kind or order.kind")
@@ -89,21 +66,9 @@ class Rollup:
         timed = rows.select(at.alias("at"), *keys)
         timed = timed.observe("read", F.count_if(F.col("at").isNull()).alias("untimed"))
         timed = timed.withWatermark("at", f"{duration(self.late, 'the watermark')} seconds")
-        windowed = timed.where("at is not null").select(self._window(), *(key for key in timed.columns if key != "at"))
+        window = window_of(F.col("at"), self.window, self.late)
+        windowed = timed.where("at is not null").select(window, *(key for key in timed.columns if key != "at"))
         return self._result(windowed.groupBy(*windowed.columns).count(), F.lit(False))
-
-    def _window(self) -> Column:
-        at = F.col("at")
-        if self.window in CALENDAR:
-            length = "3 month" if self.window == "quarter" else f"1 {self.window}"
-            start = F.date_trunc(self.window, at)
-            end = start + F.expr(f"interval {length}")
-        else:
-            size = duration(self.window, "the window")
-            number = F.floor(F.unix_seconds(at) / size)
-            start, end = F.timestamp_seconds(number * size), F.timestamp_seconds((number + 1) * size)
-        delay = duration(self.late, "the watermark") * 1000
-        return F.struct(start.alias("start"), end.alias("end")).alias("window", metadata={_WATERMARK: delay})
 
     def _result(self, counts: DataFrame, still_open: Column) -> DataFrame:
         by = [F.col(f"by{index}").alias(name) for index, name in enumerate(self.by)]

@@ -28,6 +28,7 @@ from pubsub.errors import ConfigurationError, PubsubError, StateCopied, Unavaila
 from pubsub.protocol import Outcome, Publish, Stage, Status
 from pubsub.protocol.names import check_new_topic
 from pubsub.spark.arrow import headers_of, pieces, values_of
+from pubsub.spark.connections import lend
 from pubsub.spark.options import SinkOptions
 
 WINDOW: Final = 4
@@ -197,7 +198,7 @@ class Attempt:
 def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
     """Stage all rows of a task; return the commit message."""
     context = TaskContext.get()
-    with options.identity.connect(options.proxies, options.timeout) as link:
+    with lend(options.identity, options.proxies, options.timeout) as link:
         attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
         for each in rows:
             attempt.write(each)
@@ -222,7 +223,7 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         raise ConfigurationError("commit messages of different queries or batches came together")
     topics = {options.topic} if options.topic else {topic for one in staged for topic in one.rows}
     answers = {}
-    with options.identity.connect(options.proxies, options.timeout) as link:
+    with lend(options.identity, options.proxies, options.timeout) as link:
         for topic in sorted(topics):
             stages = {one.attempt: one.rows[topic] for one in staged if one.rows.get(topic)}
             status = link.ask(Publish(options.identity.client, topic, batch, publisher, stages))

@@ -1,6 +1,6 @@
 """The source: topics as rows, in ranges that executors read in parallel.
 
-See docs/explanation/spark-exchange.md, *Named subscriptions*, K4, K5 and K6.
+See docs/explanation/spark-exchange.md, *Named subscriptions*, K4, K5, K6, K15 and K17.
 
 A stream has a named subscription for each topic. The driver reads no data. It asks for the end of each topic, takes as
 much as a batch may hold, and cuts that into ranges. An offset is each topic's position, so a repeated batch has the
@@ -15,15 +15,14 @@ same records, even if a topic has moved. Spark's behaviour requires these rules:
 from __future__ import annotations
 
 import logging
-import os
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -32,173 +31,41 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX
-from pubsub.client.requests import Proxies
-from pubsub.errors import CallerError, PubsubError
-from pubsub.protocol import Outcome, Position, Read
-from pubsub.protocol.names import Start, format_position, parse_position
-from pubsub.spark.arrow import record_batch
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.errors import CallerError, ConfigurationError, PubsubError
+from pubsub.protocol import Position
+from pubsub.spark.asking import Asking
 from pubsub.spark.options import SourceOptions
+from pubsub.spark.progress import BEHIND
 from pubsub.spark.ranges import (
+    NAME,
     Plan,
-    Range,
-    RangeChanged,
     RangeLost,
     SubscriptionTaken,
-    Topics,
-    cut,
-    gone,
-    names,
+    read_name,
     read_offsets,
-    read_plan,
     read_token,
     shares,
     write_offsets,
 )
-from pubsub.spark.starts import parse_position_of, since, start_of
-
-PART_RECORDS_MIN: Final = 1_000
-"""Minimum records of a part, however many parts are requested."""
-
-PART_RECORDS_MAX: Final = 1_000_000
-"""Maximum records of a part, so that a repeated task repeats little."""
-
-ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Bytes requested in one answer."""
+from pubsub.spark.reading import Part, parts_of, read_part
+from pubsub.spark.starts import start_of
 
 _log: Final = logging.getLogger("pubsub.spark")
 
 
-@dataclass
-class Part(InputPartition):
-    """A range for one task, with positions as text."""
+class StreamReader(Asking, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as a stream.
 
-    range: Range
-
-    def __init__(self, part: Range) -> None:
-        super().__init__(part)
-        self.range = part
-
-
-def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range; the next answer is requested before the present one is yielded.
-
-    Raises:
-        RangeLost: records of it are lost, and the option says to fail.
-        RangeChanged: a merge has changed it.
-        Unavailable: no answer came within the time-out.
+    Args:
+        clock: monotonic time in seconds, for `maxTriggerDelay`.
     """
-    until, client = parse_position(part.until), options.identity.client
-    with options.identity.connect(options.proxies, options.timeout) as link:
 
-        def ask(after: Position | None) -> Read:
-            return Read(client, part.topic, after, until, options.subscription, BATCH_RECORDS_MAX, ANSWER_BYTES)
-
-        after = parse_position(part.after) if part.after else None
-        pending = link.start(ask(after))
-        while True:
-            status = link.finish(pending)
-            if status.outcome not in {Outcome.SUCCESS, Outcome.EMPTY, Outcome.LOST} or status.message is None:
-                lost = gone(part.topic, after, until, status, options.subscription, merged=bool(part.legs))
-                if options.fail_on_data_loss or not is_before(after, status.position):
-                    raise lost
-                _log.warning("%s; continuing with the remaining records", lost)
-                after = status.position
-                if after == until or is_before(until, after):
-                    return
-                pending = link.start(ask(after))
-                continue
-            after = status.message
-            if status.message != until:
-                pending = link.start(ask(status.message))
-            if status.outcome is Outcome.SUCCESS:
-                yield record_batch(part.topic, status, headers=options.headers)
-            elif status.outcome is Outcome.LOST:
-                lost = RangeLost(
-                    part.topic,
-                    format_position(status.first),
-                    format_position(status.message),
-                    "the server cannot deliver them any more; option failOnDataLoss=false continues without them",
-                )
-                if options.fail_on_data_loss:
-                    raise lost
-                _log.warning("%s", lost)
-            if status.message == until:
-                break
-        if part.legs:
-            check_unchanged(link, part)
-
-
-def check_unchanged(link: Proxies, part: Range) -> None:
-    """Check after reading that a range still is as planned.
-
-    Raises:
-        RangeChanged: it is not.
-        Unavailable: see `Proxies.ask`.
-    """
-    after, until = parse_position(part.after) if part.after else None, parse_position(part.until)
-    status = link.ask(Read(link.asker.client, part.topic, after, until))
-    if status.outcome is Outcome.BEHIND and is_before(after, status.position):
-        return  # The records were deleted after they were read, because of their age or for room.
-    if status.outcome is not Outcome.SUCCESS or read_plan(status).between(0, part.records) != part.legs:
-        raise RangeChanged(part.topic)
-
-
-def is_before(position: Position | None, other: Position | None) -> bool:
-    """Return True if a position is before another one of the same log, as after a deletion of old records."""
-    return position is not None and other is not None and position[0] == other[0] and position[1] < other[1]
-
-
-def parts_of(options: SourceOptions, plans: Mapping[str, tuple[Position | None, Plan]]) -> list[Part]:
-    """Cut ranges for tasks: as many as requested, none too small and none too large."""
-    total = sum(plan.records for _, plan in plans.values())
-    wanted = options.partitions_min or os.cpu_count() or 1
-    size = min(PART_RECORDS_MAX, max(-(-total // wanted), 1 if options.partitions_min else PART_RECORDS_MIN))
-    begins = {topic: plan.stands if plan.lost else after for topic, (after, plan) in plans.items()}
-    return [Part(part) for topic in sorted(plans) for part in cut(topic, begins[topic], plans[topic][1], size)]
-
-
-class _Asking:
-    """Shared by both readers: a connection that is made on first use and is not pickled."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self.options = options
-        self._link: Proxies | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_link": None}
-
-    @property
-    def topics(self) -> Topics:
-        if self._link is None:
-            options = self.options
-            self._link = options.identity.connect(options.proxies, options.timeout)
-        options = self.options
-        return Topics(self._link, options.subscription, fail_on_data_loss=options.fail_on_data_loss)
-
-    def renew(self) -> None:
-        """Use the key file's new key if it was replaced."""
-        if self._link is not None and self._link.asker.pair != self.options.identity.pair():
-            self.close()
-
-    def named(self) -> list[str]:
-        """Return the topics to read; it may be empty for a pattern."""
-        options = self.options
-        if options.subscribe:
-            return list(options.subscribe)
-        return [topic for topic in self.topics.listed() if re.fullmatch(options.pattern, topic)]
-
-    def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-
-class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream."""
-
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options)
+        self._clock, self._batch_at = clock, float("-inf")
+        self._latest: dict[str, Any] | None = None
+        self._own_name: dict[str, str] = {}
         self._acknowledged: dict[str, tuple[str, int]] = {}
         self._taken_over: set[str] = set()
         self._fresh = random.SystemRandom().randrange(1, NUMBER_MAX)
@@ -210,6 +77,8 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         topics = self.named()
         if not topics:
             raise CallerError(f"no topic matches subscribePattern {self.options.pattern}")
+        if self.options.group_prefix:
+            return {}  # The subscription's name comes first, and then the topics; see `_named`.
         return write_offsets({topic: self._begin(topic) for topic in topics})
 
     def _begin(self, topic: str) -> Position | None:
@@ -232,11 +101,12 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Record the present ends of the topics; this run stops there.
 
-        With a pattern, only the checkpoint tells which topics are new, and new topics are read from their beginning.
-        So these topics are not subscribed to here, and their ends are recorded at the first batch.
+        Only the checkpoint tells the name of a subscription that was made for the query. With a pattern, only the
+        checkpoint tells which topics are new, and new topics are read from their beginning. So these topics are not
+        subscribed to here, and their ends are recorded at the first batch.
         """
         self._target = {}
-        for topic in self.options.subscribe:
+        for topic in self.options.subscribe if self.subscription else ():
             self.topics.subscribe(topic, self._edge(topic))
             self._target[topic] = self.topics.plan(topic, None).latest
 
@@ -252,6 +122,8 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             SubscriptionTaken: another checkpoint acknowledges the subscription.
         """
         self.renew()
+        if (first := self._named(start)) is not None:
+            return first
         self._acknowledge(start)
         known, token = read_offsets(start), read_token(start)
         begin = {topic: position for topic, position in known.items() if self._is_read(topic)}
@@ -271,8 +143,63 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             for topic, count in shares(records, counts).items():
                 if count < counts[topic]:
                     ends[topic] = plans[topic].at(count) if count else begin[topic] or plans[topic].stands
+        waits = self._waits(plans, limit)
+        self._report(plans, begin if waits else ends)
+        if waits:
+            return start
         # A start that is not in the checkpoint yet has no token. This end will be the first offset in it.
-        return write_offsets(ends, token or (self._fresh if ends != known else 0))
+        return write_offsets(ends, token or (self._fresh if ends != known else 0)) | self._own_name
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the last positions of the topics, and the numbers of records behind the batch that was planned last.
+
+        Spark shows it as `latestOffset` of a query's progress. It sends no request, so it cannot end the query.
+        """
+        return self._latest
+
+    def _report(self, plans: Mapping[str, Plan], ends: Mapping[str, Position | None]) -> None:
+        behind = {topic: plan.records_after(ends[topic]) for topic, plan in sorted(plans.items())}
+        self._latest = {**write_offsets({topic: plan.latest for topic, plan in plans.items()}), BEHIND: behind}
+
+    def _waits(self, plans: Mapping[str, Plan], limit: ReadLimit) -> bool:
+        """Return True if the next batch waits for more records. A run that has an end takes what is there."""
+        records = sum(plan.records for plan in plans.values())
+        if not records or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        now, options = self._clock(), self.options
+        if records < options.records_min and now < self._batch_at + options.delay_max:
+            return True
+        self._batch_at = now
+        return False
+
+    def _named(self, offset: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the first offset of a new query with a prefix, with a new name and no topics; otherwise None.
+
+        So a subscription is made only when its name is in the checkpoint, and no start leaves one behind.
+        """
+        prefix = self.options.group_prefix
+        if not prefix or read_name(offset) or read_offsets(offset):
+            self._take_name(offset)
+            return None
+        return write_offsets({}, self._fresh) | {NAME: f"{prefix}-{self._fresh:016x}"}
+
+    def _take_name(self, offset: Mapping[str, str]) -> None:
+        """Take the name of the subscription from an offset, if it was made for the query.
+
+        Raises:
+            ConfigurationError: the options do not fit the checkpoint.
+        """
+        name, options = read_name(offset), self.options
+        if name and options.subscription not in ("", name):
+            raise ConfigurationError(
+                f"this checkpoint has the subscription {name}, made with groupIdPrefix; give that option, or"
+                f" subscription={name}"
+            )
+        if options.group_prefix and not name:
+            raise ConfigurationError(
+                "this checkpoint was made with option subscription; give that one in place of groupIdPrefix"
+            )
+        self.subscription, self._own_name = name or options.subscription, {NAME: name} if name else {}
 
     def _is_read(self, topic: str) -> bool:
         """Return True if a topic of the offset is still selected; otherwise it is acknowledged once more and then
@@ -288,7 +215,8 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         come = [topic for topic in self._target or self.named() if topic not in known]
         for topic in come:
-            begin = self.topics.subscribe(topic, "earliest") if self.options.pattern else self._begin(topic)
+            later = bool(self.options.pattern and known)
+            begin = self.topics.subscribe(topic, "earliest") if later else self._begin(topic)
             self._acknowledge_one(topic, begin, token)
         return come
 
@@ -334,7 +262,7 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         except SubscriptionTaken:
             raise
         except PubsubError as error:
-            _log.warning("subscription %s: %s", self.options.subscription, error)
+            _log.warning("subscription %s: %s", self.subscription, error)
 
     def _within(
         self, begin: Mapping[str, Position | None], plans: Mapping[str, Plan], bytes_max: int, token: int
@@ -353,20 +281,22 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """Return the ranges of a batch; equal offsets always give the same records."""
         begin, token = read_offsets(start), read_token(end)
+        self._take_name(end)
         plans = {}
         for topic, until in read_offsets(end).items():
             after = begin.get(topic)
             if after != until:
                 plans[topic] = after, self._plan(topic, after, until, token=token)
-        return parts_of(self.options, plans)
+        return parts_of(self.options, plans, self.subscription)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range, on an executor."""
         assert isinstance(partition, Part)
-        return read_part(self.options, partition.range)
+        return read_part(self.options, partition.range, partition.subscription)
 
     def commit(self, end: dict[str, str]) -> None:
         """Acknowledge everything up to this offset."""
+        self._take_name(end)
         self._acknowledge(end)
 
     def _acknowledge(self, offset: Mapping[str, str]) -> None:
@@ -380,61 +310,14 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             except SubscriptionTaken:
                 raise
             except PubsubError as error:
-                _log.warning("subscription %s: not acknowledged now: %s", self.options.subscription, error)
+                _log.warning("subscription %s: not acknowledged now: %s", self.subscription, error)
 
     def _acknowledge_one(self, topic: str, position: Position | None, token: int) -> None:
         take_over = self.options.take_over and topic not in self._taken_over
         self.topics.acknowledge(topic, position, token, take_over=take_over)
-        self._taken_over.add(
-            topic
-        )  # Take over only once, so that of two queries that take over from each other one ends.
+        # Take over only once, so that of two queries that take over from each other one ends.
+        self._taken_over.add(topic)
 
     def stop(self) -> None:
         """Release the sockets; nothing depends on this call."""
         self.close()
-
-
-class BatchReader(_Asking, DataSourceReader):
-    """Reads a range of topics once."""
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the present ranges of all topics."""
-        topics = self.named()
-        if not topics:
-            raise CallerError(f"no topic matches subscribePattern {self.options.pattern}")
-        try:
-            plans = {topic: self._plan(topic) for topic in topics}
-        finally:
-            self.close()
-        _log.info("reading %s", names(topics))
-        return parts_of(self.options, plans)
-
-    def _plan(self, topic: str) -> tuple[Position | None, Plan]:
-        options = self.options
-        starting = start_of(options, topic, "earliest")
-        ending = options.ending if isinstance(options.ending, str) else options.ending.get(topic, "latest")
-        plan = whole = self.topics.plan(topic, None)
-        if (starting, ending) != ("earliest", "latest"):
-            # Leave edges out of the request where possible: then they belong to the same answer, even after a merge.
-            after = self._after(topic, starting, whole)
-            until = whole.stands if ending == "earliest" else parse_position_of(ending)
-            if starting == ending == "latest":
-                until = after
-            plan = self.topics.plan(topic, after, until)
-            if after is not None:
-                return after, plan
-        return plan.stands, plan
-
-    def _after(self, topic: str, starting: Start, whole: Plan) -> Position | None:
-        if isinstance(starting, int):
-            return self.topics.before(topic, starting)
-        if starting == "latest":
-            return whole.latest
-        return starting if isinstance(starting, tuple) else None
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range, on an executor."""
-        assert isinstance(partition, Part)
-        start = start_of(self.options, partition.range.topic, "earliest")
-        batches = read_part(self.options, partition.range)
-        return since(batches, start) if isinstance(start, int) else batches

@@ -37,14 +37,14 @@ def main(name: str, key_file: str, key: str, proxies: str, database: str, topic:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     if where == "commit":
-        end = PostgresStore.end
+        end = PostgresStore.end_beside
 
-        def end_and_die(store: Any) -> None:
-            end(store)
+        def end_and_die(store: PostgresStore, *arguments: Any) -> None:
+            end(store, *arguments)
             if handled[-1:] == [DIES]:
                 die()
 
-        PostgresStore.end = end_and_die  # type: ignore[method-assign]
+        PostgresStore.end_beside = end_and_die  # type: ignore[method-assign]
     settings = ClientSettings(proxies=tuple(proxies.split(",")), proxy_keys=(key,), key_file=Path(key_file))
     with Client(name, settings=settings, database=database) as client:
         client.subscribe(topic, group="workers", start="earliest")

@@ -237,7 +237,9 @@ def test_an_async_client_does_the_same(cluster: Embedded, database: str, topic: 
 
             async def handle(message: Message, transaction: Transaction) -> None:
                 await asyncio.sleep(0)
-                transaction.connection.execute("create table made as select 1 as n")
+                await transaction.execute("create table made as select 1 as n")
+                await asyncio.sleep(0)
+                await client.put(f"{topic}.out", b"b", transaction=transaction)
 
             assert await client.process(topic, handle) == 1
         assert isinstance(client, AsyncClient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +17,7 @@ from pubsub.client.storage.postgres import handler_pool
 from pubsub.client.storage.postgres.handler_database import HandlerDatabase
 from pubsub.client.storage.postgres.store import PostgresStore
 from pubsub.embedded import Embedded
-from pubsub.errors import HandlerMisused, StorageError
+from pubsub.errors import AfterFork, HandlerMisused, StorageError
 from tests.client.opened import bodies, names
 from tests.faults.cluster import until
 from tests.postgres.proxy import COMMIT, Cutting
@@ -198,6 +199,29 @@ def test_a_client_of_a_stricter_isolation_keeps_it(cluster: Embedded, database: 
 
         assert client.process(topic, handle) == 1
     assert found == [("serializable",)]
+
+
+def test_a_child_process_of_a_handler_does_not_use_its_connection(client: Client, database: str) -> None:
+    topic = f"topic{next(names)}"
+    client.subscribe(topic)
+    client.put(topic, b"a")
+    codes: list[int] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        transaction.execute("insert into ledger values ('a')")
+        child = os.fork()
+        if not child:
+            try:
+                transaction.execute("insert into ledger values ('b')")
+            except AfterFork:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    assert client.process(topic, handle) == 1
+    assert codes == [7]
+    assert ledger(database) == ["a"]
 
 
 # A connection that is lost in a commit

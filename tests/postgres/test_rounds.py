@@ -11,7 +11,7 @@ import pytest
 
 from tests.postgres.fixtures import leave_out
 from tests.postgres.programs import missing
-from tests.postgres.rounds.audit import Facts, objections
+from tests.postgres.rounds.audit import Facts, doubled, objections
 
 AUDIT = Path(__file__).with_name("rounds") / "audit.py"
 
@@ -24,6 +24,16 @@ def test_tables_and_messages_agree_to_the_row(seed: int, tmp_path: Path) -> None
     from tests.postgres.rounds.running import run
 
     assert run(5 if seed == 1 else 30, seed, tmp_path) == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [1, *[pytest.param(number, marks=pytest.mark.nightly) for number in range(2, 9)]])
+def test_a_replica_that_takes_over_behind_is_noticed_and_nothing_is_there_twice(number: int, tmp_path: Path) -> None:
+    if reason := missing():
+        leave_out(reason)
+    from tests.postgres.rounds import promoted
+
+    assert promoted.run(number, 1, tmp_path) == []
 
 
 RIGHT = Facts(
@@ -75,6 +85,12 @@ def test_what_is_right_has_no_objection() -> None:
 def test_the_audit_objects(facts: Facts, said: str) -> None:
     found = objections(facts)
     assert any(line.startswith(said) for line in found), found
+
+
+def test_the_audit_sees_what_is_there_twice() -> None:
+    assert doubled(RIGHT) == []
+    assert doubled(_with("effects", "many", ["1 1 1", "1 1 1"])) == ["effects of many: 1 1 1 is there 2 times"]
+    assert doubled(_with("received", "plain", ["2", "2", "2"])) == ["messages of plain: 2 is there 3 times"]
 
 
 def test_the_audit_shares_no_code_with_the_product() -> None:

@@ -71,7 +71,8 @@ def test_a_commit_waits_for_its_standby_and_has_happened_however_the_wait_ends(
 def test_ctrl_c_ends_the_wait_and_the_next_start_has_the_commit(own_postgres: Postgres) -> None:
     program = (
         "import sys\nfrom tests.postgres.stores import opened, row\n"
-        "store = opened(sys.argv[1])\nprint('opened', flush=True)\nsys.stdin.readline()\nstore.commit([row(1), row(2)])\n"
+        "store = opened(sys.argv[1])\nprint('opened', flush=True)\nsys.stdin.readline()\n"
+        "store.commit([row(1), row(2)])\n"
     )
     command = [sys.executable, "-c", program, own_postgres.url("postgres")]
     with subprocess.Popen(

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OWN = {"dev", "docs"}
+OWN = {"dev", "docs", "lakes"}
 """Extras of those who work on it."""
 
 

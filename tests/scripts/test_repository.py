@@ -52,7 +52,15 @@ def test_constraints_pin_all_direct_and_indirect_requirements() -> None:
     assert missing == set()
     # What only other extras need is not installed everywhere: what the scripts install is followed, and all it needs.
     extras = project["project"]["optional-dependencies"]
-    todo = [*wanted, *extras["docs"], *extras["http"], *extras["postgres"], *extras["spark"]]
+    todo = [
+        *wanted,
+        *extras["delta"],
+        *extras["docs"],
+        *extras["http"],
+        *extras["lakes"],
+        *extras["postgres"],
+        *extras["spark"],
+    ]
     seen: set[str] = set()
     while todo:
         name = plain(re.split(r"[<>=!~ ;\[(]", todo.pop())[0])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.errors import DecodeError, PubsubError, TooLarge
+from pubsub.errors import ConfigurationError, DecodeError, PubsubError, TooLarge
 from pubsub.protocol import Outcome, Records, RecordsBuilder, Status, decode_headers, encode_batch, encode_headers
 from pubsub.protocol.batch import check_batch, decode_batch, decode_blocks, decode_keys
 from pubsub.spark import arrow
@@ -69,17 +69,36 @@ def test_a_batch_has_the_content_of_the_records(parts: list[Any]) -> None:
                     run.stamp,
                     values[len(expected)],
                     (run.keys[index] or None) if run.keys else None,
+                    run.stamp,
                 )
             )
-    assert [
-        (*list(row.values())[:6], round(row["stamp"].timestamp() * 1e6), row["value"], row["key"]) for row in rows
-    ] == expected
+    for row in rows:
+        row |= {name: round(row[name].timestamp() * 1e6) for name in ("stamp", "timestamp")}
+    assert [tuple(row.values()) for row in rows] == expected
+
+
+@given(runs, st.lists(st.sampled_from([*arrow.COLUMNS, "headers"]), min_size=1, unique=True))
+def test_a_row_has_the_requested_columns_in_their_order(parts: list[Any], columns: list[str]) -> None:
+    body = build(parts)
+    every = arrow.record_batch("t", answer(body), (*arrow.COLUMNS, "headers"))
+    assert arrow.record_batch("t", answer(body), columns).equals(every.select(columns))
+
+
+def test_a_schema_of_the_user_has_columns_of_the_source_with_their_types() -> None:
+    assert arrow.check_schema({"value": "binary", "timestamp": "timestamp"}) == ("value", "timestamp")
+    assert arrow.check_schema({"headers": "array<struct<key:string,value:binary>>"}) == ("headers",)
+    with pytest.raises(ConfigurationError, match="the source has no column body; it has topic, log, offset"):
+        arrow.check_schema({"body": "binary"})
+    with pytest.raises(ConfigurationError, match="column value is binary, not string; cast it in the query"):
+        arrow.check_schema({"value": "string"})
 
 
 @given(runs)
 def test_headers_are_a_column_on_request_and_null_if_absent(parts: list[Any]) -> None:
     body = build(parts)
-    plain, headed = (arrow.record_batch("t", answer(body), headers=headers) for headers in (False, True))
+    plain, headed = (
+        arrow.record_batch("t", answer(body), columns) for columns in (arrow.COLUMNS, (*arrow.COLUMNS, "headers"))
+    )
     assert headed.select(plain.schema.names).equals(plain)
     blocks = [block for run in Records(body).runs for block in (run.headers or [b""] * len(run.ends))]
     assert headed.column("headers").to_pylist() == [
@@ -139,7 +158,8 @@ def test_invalid_records_raise_only_decode_error(parts: list[Any], data: st.Data
     if data.draw(st.booleans()):
         del raw[data.draw(st.integers(0, len(raw) - 1)) :]
     try:
-        batch = arrow.record_batch("t", answer(bytes(raw)), headers=data.draw(st.booleans()))
+        columns = data.draw(st.lists(st.sampled_from([*arrow.COLUMNS, "headers"]), min_size=1, unique=True))
+        batch = arrow.record_batch("t", answer(bytes(raw)), columns)
     except DecodeError:
         return
     batch.validate(full=True)

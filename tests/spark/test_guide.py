@@ -18,6 +18,55 @@ GUIDE = (ROOT / "docs" / "spark.md").read_text()
 pytestmark = pytest.mark.spark
 
 
+def shell(directory: Path) -> dict[str, str]:
+    """The environment of a shell in which `pubsub` and `python` are those of this environment."""
+    programs = directory / "bin"
+    programs.mkdir()
+    for name, command in (("pubsub", f"{sys.executable} -m pubsub"), ("python", sys.executable)):
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    return {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")} | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "XDG_DATA_HOME": str(directory / "data"),
+    }
+
+
+def typed(page: str, directory: Path) -> str:
+    """Type the commands of a how-to page into a shell, and then its programs in Python; return what they print."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs/how-to" / page).read_text(), re.MULTILINE | re.DOTALL)
+    commands = [line[2:] for language, text in blocks if not language for line in text.splitlines() if line[:2] == "$ "]
+    lines = [line for line in commands if not line.startswith("pip ")]
+    lines += [f"python - <<'PROGRAM'\n{''.join(text for language, text in blocks if language == 'python')}PROGRAM"]
+    (directory / "examples").symlink_to(ROOT / "examples")
+    try:
+        done = subprocess.run(
+            ["bash", "-ec", "\n".join(lines)],
+            cwd=directory, env=shell(directory), capture_output=True, text=True, timeout=SPARK_SECONDS, check=False,
+        )  # fmt: skip
+    finally:
+        down = [sys.executable, "-m", "pubsub", "down", "--dir", "cluster"]
+        subprocess.run(down, cwd=directory, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.nightly
+def test_the_lines_of_the_page_on_delta_archive_and_read_each_message_once(tmp_path: Path) -> None:
+    said = typed("archive-to-delta.md", tmp_path)
+    assert "1,000 messages in 1 batches" in said
+    assert said.count("1000 messages, 1000 different") == 2, "by Iceberg, and by delta-rs"
+    assert "[(1000,)]" in said
+
+
+@pytest.mark.nightly
+def test_the_lines_of_the_page_on_pipelines_write_an_order_and_set_another_message_aside(tmp_path: Path) -> None:
+    said = typed("pipelines-from-files.md", tmp_path)
+    assert "orders.toml: ok" in said
+    assert "2 messages in 1 batches" in said
+    assert said.splitlines()[-1] == "no order"
+
+
 @pytest.mark.nightly
 def test_the_ten_lines_of_the_guide_count_each_message_once(tmp_path: Path) -> None:
     """With a tenth of their messages."""
@@ -28,16 +77,7 @@ def test_the_ten_lines_of_the_guide_count_each_message_once(tmp_path: Path) -> N
     lines = block.splitlines()
     assert len(lines) == 10
     assert lines[0].startswith("python3 -m venv"), "the first line installs, which this environment has done"
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, command in (("pubsub", f"{sys.executable} -m pubsub"), ("python", sys.executable)):
-        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (programs / name).chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")} | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "XDG_DATA_HOME": str(tmp_path / "data"),
-    }
+    environment = shell(tmp_path)
     done = subprocess.run(
         ["bash", "-c", "\n".join(["set -m", *lines[1:], "wait"])],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SPARK_SECONDS, check=False,

@@ -15,9 +15,10 @@ from pubsub.errors import KeyRefused, NotAllowed, PubsubError, Unavailable
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public, format_secret
 from pubsub.security.pairs import Pair, new_pair
+from pubsub.spark.batch_source import BatchReader
 from pubsub.spark.options import sink_options, source_options
 from pubsub.spark.sink import Attempt, BatchWriter, publish
-from pubsub.spark.source import BatchReader, StreamReader
+from pubsub.spark.source import StreamReader
 from tests.faults.cluster import until
 from tests.spark.broker import Broker
 from tests.spark.keyed import KeyedBroker

@@ -16,8 +16,8 @@ from pubsub.errors import DataLoss, Unavailable
 from pubsub.protocol import Outcome, Put, Read, encode_batch
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
+from pubsub.spark.batch_source import BatchReader
 from pubsub.spark.ranges import RangeChanged
-from pubsub.spark.source import BatchReader
 from tests.faults.cluster import until
 from tests.spark.broker import STORE, _run
 from tests.spark.test_source import numbers, values

@@ -27,6 +27,30 @@ def test_an_option_that_is_not_given_has_its_default() -> None:
     assert source_options({"subscribe": "a"}, stream=False).starting == "earliest"
 
 
+def test_options_have_the_names_of_kafkas_source_and_those_of_earlier_releases() -> None:
+    theirs = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "90s"}
+    found = source_options(GOOD | theirs | {"maxBytesPerTrigger": "6", "maxRecordsPerPartition": "7"}, stream=True)
+    assert (found.records_max, found.records_min, found.delay_max) == (5, 3, 90.0)
+    assert (found.bytes_max, found.part_records_max) == (6, 7)
+    assert found == source_options(
+        GOOD | theirs | {"maxBytesPerBatch": "6", "maxRecordsPerPartition": "7"}, stream=True
+    )
+    assert source_options(GOOD, stream=True).delay_max == 900.0
+    for text, seconds in (("5ms", 0.005), ("2m", 120.0), ("1h", 3600.0)):
+        assert source_options(GOOD | {"maxTriggerDelay": text}, stream=True).delay_max == seconds
+
+
+@pytest.mark.parametrize("name", ["groupIdPrefix", "minOffsetsPerTrigger", "maxTriggerDelay"])
+def test_an_option_of_streams_is_refused_for_a_batch(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {name} is for streams only, because spark.read"):
+        source_options({"subscribe": "a", name: "1"}, stream=False)
+
+
+def test_a_query_without_options_learns_how_sql_gives_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"no source in Python: use CREATE TEMPORARY VIEW … USING pubsub"):
+        source_options({}, stream=False)
+
+
 def test_only_a_stream_may_take_over() -> None:
     assert not source_options(GOOD, stream=True).take_over
     assert source_options(GOOD | {"takeOver": "true"}, stream=True).take_over
@@ -61,6 +85,14 @@ def test_a_start_is_a_time_or_milliseconds(text: str) -> None:
         ({"subscription": "a/b"}, "subscription 'a/b' is not allowed"),
         ({"subscription": ""}, "a stream needs option subscription"),
         ({"endingOffsets": "latest"}, "a stream has no end"),
+        ({"endingTimestamp": "1767225600000"}, "option endingTimestamp is for spark.read only"),
+        ({"groupIdPrefix": "etl"}, "give option subscription or option groupIdPrefix, not both"),
+        ({"subscription": "", "groupIdPrefix": "a/b"}, "groupIdPrefix 'a/b-0000000000000000' is not allowed"),
+        ({"minOffsetsPerTrigger": "few"}, "option minOffsetsPerTrigger is few; give a whole number"),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is soon; give a time such as 30s, 15m or 1h"),
+        ({"maxOffsetsPerTrigger": "1", "maxRecordsPerBatch": "2"}, "maxRecordsPerBatch are one option; give the first"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "option kafka.bootstrap.servers is Kafka's; ours is proxies or"),
+        ({"startingOffsetsByTimestamp": "{}"}, "Kafka's; ours is startingTimestamp or startingOffsets"),
         ({"startingTimestamp": "yesterday"}, "option startingTimestamp is yesterday; give milliseconds since 1970, or"),
         ({"startingTimestamp": "2026-11-01T00:00:00"}, "a time with its zone"),
         ({"startingTimestamp": "1767225600"}, "give milliseconds since 1970"),
@@ -76,7 +108,7 @@ def test_a_start_is_a_time_or_milliseconds(text: str) -> None:
         ({"timeout": "0"}, "option timeout is 0; give a number of seconds"),
         ({"timeout": "soon"}, "option timeout is soon"),
         ({"proxies": "localhost:5601"}, "option proxies: localhost:5601 is not an address such as tcp://host:5601"),
-        ({"colour": "blue"}, "option colour is not known; the options are clientId, endingOffsets, failOnDataLoss"),
+        ({"colour": "blue"}, "option colour is not known; the options are clientId, endingOffsets, endingTimestamp"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

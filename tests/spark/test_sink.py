@@ -13,7 +13,8 @@ from pubsub.client.requests import Proxies
 from pubsub.errors import ConfigurationError, InvalidName
 from pubsub.protocol import Outcome, Publish
 from pubsub.spark import arrow
-from pubsub.spark.arrow import HEADERS_SCHEMA, HEADERS_TYPE, SCHEMA
+from pubsub.spark.arrow import HEADERS_SCHEMA, HEADERS_TYPE, SOURCE_SCHEMA
+from pubsub.spark.batch_source import BatchReader
 from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import (
@@ -28,7 +29,6 @@ from pubsub.spark.sink import (
     publish,
     publisher_of,
 )
-from pubsub.spark.source import BatchReader
 from tests.spark.broker import Broker
 
 QUERY = publisher_of("11111111-2222-3333-4444-555555555555")
@@ -195,7 +195,7 @@ def test_headers_reach_source_and_client_with_their_rows(broker: Broker, link: P
     assert [(message.body, message.headers) for message in found if message] == [(b"1", {"trace": b"1"}), (b"3", {})]
     given = {"proxies": broker.address, "subscribe": "a", "includeHeaders": "true"}
     assert PubsubDataSource(given).schema() == HEADERS_SCHEMA
-    assert PubsubDataSource({"subscribe": "a"}).schema() == SCHEMA
+    assert PubsubDataSource({"subscribe": "a"}).schema() == SOURCE_SCHEMA
     reader = BatchReader(source_options(given, stream=False))
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     assert {row["value"]: row["headers"] for row in rows} == {b"1": pair, b"3": None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pubsub.errors import Refused
-from pubsub.spark.starts import since
+from pubsub.spark.starts import between
 from tests.spark.broker import Broker
 from tests.spark.test_checkpoints import batches
 from tests.spark.test_source import batch, stream, values
@@ -48,6 +50,27 @@ def test_a_batch_has_the_rows_from_the_timestamp_on(broker: Broker) -> None:
     assert values(reader, reader.partitions()) == numbers(0, 30)
 
 
+def test_a_batch_ends_before_the_rows_of_the_ending_timestamp(broker: Broker) -> None:
+    for first in range(0, 30, 10):
+        broker.put("t", numbers(first, first + 10))
+    moment, later = stamp_of(broker, b"10"), stamp_of(broker, b"20")
+    hour = timedelta(hours=1)
+    for start, stop, found in (
+        (None, moment, (0, 10)), (None, later, (0, 20)), (moment, later, (10, 20)), (moment, moment, (0, 0)),
+        (later, moment, (0, 0)), (None, moment - hour, (0, 0)), (None, later + hour, (0, 30)),
+        (moment, later + hour, (10, 30)), (later + hour, later + hour, (0, 0)),
+    ):  # fmt: skip
+        given = {"endingTimestamp": stop.isoformat()} | ({"startingTimestamp": start.isoformat()} if start else {})
+        reader = batch(broker, **given)
+        assert values(reader, reader.partitions()) == numbers(*found), given
+    reader = batch(broker, startingTimestamp=moment.isoformat(), endingTimestamp=later.isoformat())
+    reader.options = replace(reader.options, columns=("value", "offset"))
+    assert [rows.schema.names for part in reader.partitions() for rows in reader.read(part)] == [["value", "offset"]]
+    log = stream(broker).initialOffset()["t"].split(".")[0]
+    reader = batch(broker, endingTimestamp=later.isoformat(), startingOffsets=json.dumps({"t": f"{log}.4"}))
+    assert values(reader, reader.partitions()) == numbers(4, 20)
+
+
 def test_a_stream_begins_at_the_timestamp_and_continues_where_it_was(broker: Broker) -> None:
     broker.put("t", numbers(0, 10))
     broker.put("t", numbers(10, 20))
@@ -72,8 +95,10 @@ def test_earlier_rows_behind_the_place_are_left_out() -> None:
     rows = pa.RecordBatch.from_arrays(
         [pa.array(stamps, pa.timestamp("us", tz="UTC")), pa.array(numbers(0, 4))], ["stamp", "value"]
     )
-    assert [one.column("value").to_pylist() for one in since(iter([rows]), 8)] == [[b"1", b"3"]]
-    assert [one.num_rows for one in since(iter([rows]), 5)] == [4]
+    assert [one.column("value").to_pylist() for one in between(iter([rows]), 8, "latest")] == [[b"1", b"3"]]
+    assert [one.column("value").to_pylist() for one in between(iter([rows]), 6, 9)] == [[b"2", b"3"]]
+    assert [one.column("value").to_pylist() for one in between(iter([rows]), "earliest", 8)] == [[b"0", b"2"]]
+    assert [one.num_rows for one in between(iter([rows]), 5, 10)] == [4]
 
 
 def test_a_query_begins_at_the_timestamp(session: Any, broker: Broker, tmp_path: Path) -> None:

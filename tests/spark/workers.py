@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Final
 
 DAEMON: Final = "pyspark.daemon"
-LOADED: Final = ("pyarrow", "pubsub.spark.datasource", "pubsub.spark.sink", "pubsub.spark.source", "tests.spark.query")
+LOADED: Final = (
+    "pyarrow", "deltalake", "pubsub.spark.datasource", "pubsub.spark.delta.writer", "pubsub.spark.sink",
+    "pubsub.spark.source", "tests.spark.delta_query", "tests.spark.query",
+)  # fmt: skip
 ZIP: Final = "pyspark.zip"
 
 

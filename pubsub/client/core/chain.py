@@ -168,7 +168,7 @@ class Chain:
 
     @property
     def asks(self) -> bool:
-        """True if the first row asks for the server's last put before it is sent (docs/explanation/databases.md, DB10).
+        """True if the first row asks for the server's last put before it is sent (docs/explanation/databases.md, DB13).
 
         A row that was discarded may be at the server, so the last put proves nothing after a discard.
         """

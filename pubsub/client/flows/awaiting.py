@@ -13,17 +13,19 @@ The rule is docs/explanation/databases.md, DB10.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
 
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft, LateDraft
+from pubsub.client.flows.apart import apart
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.client.storage.interface import ErrorKind, HandlerDatabase
+from pubsub.client.storage.interface import Bindings, ErrorKind, HandlerDatabase
 from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
-from pubsub.errors import HandlerMisused
+from pubsub.errors import CallerError, HandlerMisused
 
 
 class HandlerTransaction(Transaction):
@@ -38,8 +40,9 @@ class HandlerTransaction(Transaction):
     """
 
     def __init__(self, session: Session, changes: Callable[[], Sequence[Change]]) -> None:
-        # On an event loop a statement of one handler could wait for the rows of another, which would never go on.
-        self._own = None if session.awaits else session.store.handler_database()
+        self._own = session.store.handler_database()
+        self._awaited = session.thread is not None and self._own is not None
+        self._unawaited = 0
         outbox = session.core.outbox
         if self._own is None:
             super().__init__(session.store, Draft(outbox))
@@ -67,10 +70,12 @@ class HandlerTransaction(Transaction):
             raise HandlerMisused(self.problem)
         if self._committing:
             return
-        if self._thread != get_ident():
+        if self._thread != get_ident() and not self._awaited:
             raise HandlerMisused("a handler's transaction is used on the thread of the handler only")
         super().check_open()
         if self._own is not None:
+            if self._awaited:
+                return
             if not self._own.begun and self._work is None:
                 self._begin(self._own)
         elif self._work is None:
@@ -105,6 +110,93 @@ class HandlerTransaction(Transaction):
             self._work = None
             session.leave(error)
             raise
+
+    # On an event loop, with a state in PostgreSQL
+
+    @property
+    def connection(self) -> Any:
+        """The connection of the database's driver. Statements on it are part of the transaction.
+
+        Raises:
+            CallerError: the transaction is over, or an `AsyncClient` has not begun it by `begin`.
+        """
+        if not self._awaited:
+            return super().connection
+        self.check_open()
+        assert self._own is not None
+        if not self._own.begun:
+            raise CallerError("`connection = await transaction.begin()` comes first, or `await transaction.execute(…)`")
+        return self._own.connection.face
+
+    async def begin(self) -> Any:
+        """Begin the transaction if it has not begun, and return the connection as `connection`.
+
+        Raises:
+            StorageError: the database cannot be reached, or no connection became free within the client's time-out.
+        """
+        self.check_open()
+        if self._own is None or not self._awaited:
+            return self.connection
+        if not self._own.begun:
+            session = self._session
+            await apart(session, self._check_entered)
+            await self._own.begin_awaited(session.settings.timeout_seconds)
+        return self.connection
+
+    def _check_entered(self) -> None:
+        with self._session.entered():
+            self.entered()
+
+    def execute(self, statement: str, bindings: Bindings = ()) -> Any:
+        """Run one or more SQL statements, as `Transaction.execute`; to be awaited on an event loop with PostgreSQL."""
+        if not self._awaited:
+            return super().execute(statement, bindings)
+        self.check_open()
+        self._unawaited += 1
+        return self._execute(statement, bindings)
+
+    async def _execute(self, statement: str, bindings: Bindings) -> Any:
+        connection = await self.begin()
+        self._unawaited -= 1
+        return await connection.execute(statement, bindings or None)
+
+    def executemany(self, statement: str, rows: Iterable[Bindings]) -> Any:
+        """Run a statement once for each row of bindings; to be awaited as `execute`."""
+        if not self._awaited:
+            return super().executemany(statement, rows)
+        self.check_open()
+        self._unawaited += 1
+        return self._executemany(statement, rows)
+
+    async def _executemany(self, statement: str, rows: Iterable[Bindings]) -> Any:
+        connection = await self.begin()
+        self._unawaited -= 1
+        cursor = connection.cursor()
+        await cursor.executemany(statement, rows)
+        return cursor
+
+    async def commit_awaited(self, then: Callable[[], None]) -> None:
+        """Commit as `commit`, on the session's thread if it has one."""
+        own, session = self._own, self._session
+        if own is None or not self._awaited:
+            self.commit(then)
+            return
+        self.check_open()
+        if self._unawaited:
+            await apart(session, self.roll_back)
+            raise HandlerMisused("a statement of the transaction was not awaited: `await transaction.execute(…)`")
+        if self._at_commit:
+            await self.begin()
+        if not own.begun:
+            await apart(session, partial(self.commit, then))
+            return
+        try:
+            await own.check_awaited()
+        except BaseException as error:
+            await apart(session, partial(self.roll_back, error=error))
+            raise
+        async with self.connection.lock:  # A task that the handler has left behind must not use it meanwhile.
+            await apart(session, partial(self._commit, own, then))
 
     def prepare(self) -> None:
         """Do what must be done before the transaction begins. The lock is not held."""
@@ -153,7 +245,8 @@ class HandlerTransaction(Transaction):
         session = self._session
         self.check_open()
         try:
-            own.check()
+            if not self._awaited:
+                own.check()
             session.enter()
         except BaseException as error:
             self.open = False

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pubsub.base.clock import MICROSECONDS
@@ -29,6 +30,7 @@ from pubsub.client.core.group_work import Ended, GroupCall
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, NotBegun, Reject
 from pubsub.client.errors import ClaimLost
+from pubsub.client.flows.apart import apart
 from pubsub.client.flows.awaiting import HandlerTransaction
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.group_waits import GroupWaits
@@ -201,7 +203,7 @@ class GroupProcessing(HandlerRun[GroupAttempt]):
             await self._await(self._claiming(found))
             self._not_handling(found.hand, self.session.now - began)
             if not self.member.is_claimed(found.hand):
-                return self._not_claimed(found)
+                return await apart(self.session, partial(self._not_claimed, found))
             found.acted = True
         try:
             return await self.run(found, handler, awaits=awaits)

@@ -9,10 +9,12 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pubsub.client.errors import ClaimLost
+from pubsub.client.flows.apart import apart
 from pubsub.client.flows.awaiting import HandlerTransaction, Watched
 from pubsub.client.flows.handlers import AsyncHandler, check_result
 from pubsub.client.session import Session
@@ -88,50 +90,75 @@ class HandlerRun(ABC, Generic[A]):
 
     async def _run(self, attempt: A, handler: AsyncHandler, *, awaits: bool, again: bool) -> int | None:
         """Run the handler and commit; None after a conflict, if it may run `again`."""
-        transaction = self.transaction_of(attempt)
+        transaction, session = self.transaction_of(attempt), self.session
         try:
             result = self._call(handler, attempt.given, transaction, awaits=awaits)
             check_result(result, awaits=awaits)
             if inspect.isawaitable(result):
                 await Watched(result, transaction, self.send_held)
             transaction.check_open()
-        except HandlerMisused:
-            transaction.roll_back()
-            raise
-        except ClaimLost:
-            transaction.roll_back()
-            return self.not_ours(attempt)
-        except Exception as error:
-            kind = transaction.kind_of(error)
-            if kind is ErrorKind.DISK:  # The disk caused it, not the handler.
-                transaction.roll_back(error=error)
-                raise
-            transaction.roll_back()
-            if kind is ErrorKind.CONFLICT and again and not transaction.problem:
-                return None
-            # The transaction was misused, and the handler raised another error because of that.
-            if transaction.problem:
-                raise HandlerMisused(transaction.problem) from error
-            return self.failed_with(attempt, error)
+        except Exception as error:  # noqa: BLE001 - it is raised again there, or counted.
+            return await self._after(attempt, transaction, error, again=again)
         except BaseException as error:
             # Without an event loop, a GeneratorExit comes from garbage collection, during which nothing may commit.
             attempt.settled = isinstance(error, GeneratorExit)
-            transaction.roll_back()
+            if attempt.settled:
+                transaction.roll_back()
+            else:
+                await apart(session, transaction.roll_back)
             raise
         try:
-            transaction.commit(lambda: self.handled(attempt))
+            await transaction.commit_awaited(lambda: self.handled(attempt))
         except NotOurs:
-            return self.not_ours(attempt)
+            return await apart(session, partial(self.not_ours, attempt))
         except TooLarge as error:  # Other puts have taken the room since the handler's.
-            return self.failed_with(attempt, error)
+            return await apart(session, partial(self.failed_with, attempt, error))
         except Exception as error:
             kind = transaction.kind_of(error)
             if kind is ErrorKind.CONFLICT and again:
                 return None
+            if kind is ErrorKind.DISK:
+                await apart(session, self._check_life)
             if kind not in (ErrorKind.CONSTRAINT, ErrorKind.CONFLICT):
                 raise
-            return self.failed_with(attempt, error)  # It is checked at the commit, such as a deferred foreign key.
+            return await apart(session, partial(self.failed_with, attempt, error))  # As by a deferred foreign key.
         return attempt.size
+
+    async def _after(self, attempt: A, transaction: HandlerTransaction, error: Exception, *, again: bool) -> int | None:
+        """Roll back after an exception of the handler; return or raise as `_run`."""
+        session, kind = self.session, transaction.kind_of(error)
+        if kind is ErrorKind.DISK:  # The disk caused it, not the handler.
+            try:
+                await apart(session, partial(transaction.roll_back, error=error))
+            finally:
+                await apart(session, self._check_life)
+            raise error
+        await apart(session, transaction.roll_back)
+        if isinstance(error, HandlerMisused):
+            raise error
+        if isinstance(error, ClaimLost):
+            return await apart(session, partial(self.not_ours, attempt))
+        if kind is ErrorKind.CONFLICT and again and not transaction.problem:
+            return None
+        # The transaction was misused, and the handler raised another error because of that.
+        if transaction.problem:
+            raise HandlerMisused(transaction.problem) from error
+        return await apart(session, partial(self.failed_with, attempt, error))
+
+    def _check_life(self) -> None:
+        """Raise LifeEnded if the connection of a handler was lost because another member has ended this life."""
+        session = self.session
+        if not session.store.database or session.over:
+            return
+        for _ in range(2):  # The first commit may only find that the session's connection is lost, too.
+            with suppress(CallerError), session.entered():
+                try:
+                    session.sync()
+                    return
+                except StorageError as error:
+                    if session.store.life_ended:
+                        raise
+                    _log.debug("client %s: %s", session.name, error)
 
     def _call(self, handler: AsyncHandler, given: Any, transaction: Transaction, *, awaits: bool) -> object:
         """Call a handler. While a plain handler runs, its thread may put only by its transaction."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import Any, Final
 from weakref import ref
@@ -27,6 +28,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import ALL, check_hold
+from pubsub.client.flows.apart import apart
 from pubsub.client.flows.attempts import Attempt, Attempts
 from pubsub.client.flows.awaiting import HandlerTransaction
 from pubsub.client.flows.flow import Flow
@@ -105,16 +107,12 @@ class Processing(Attempts, HandlerRun[Attempt]):
             hold: what waits behind a message that waits.
         """
         held_by = current_holder(awaits=awaits)
-        ours, taken, found = ref(held_by), 0, None
+        session = self.session
+        ours, taken, hand = ref(held_by), 0, InHand()
         try:
             while taken < most:
-                with self.session.entered():
-                    if sub.busy is ours:  # From the previous message.
-                        sub.busy = None
-                        self.send_due()
-                    found = None if sub.busy else self.begin(sub, hold, first=not taken, room=most - taken)
-                    if isinstance(found, Attempt):
-                        sub.busy = ours
+                await apart(session, partial(self._next, hand, sub, ours, hold, taken, most))
+                found = hand.found
                 if found is None:
                     break
                 if isinstance(found, int):
@@ -122,20 +120,34 @@ class Processing(Attempts, HandlerRun[Attempt]):
                     continue
                 taken += await self.run(found, handler, awaits=awaits)
                 if awaits:
-                    self._let_go(sub)
+                    await apart(session, partial(self._let_go, sub))
                     await breathe()
         finally:
             if sub.busy is ours:  # An exception came at any point since the message was taken in hand.
-                try:
-                    if isinstance(found, Attempt) and not found.settled:
-                        self._uncount(found)
-                finally:
-                    sub.busy = None  # Before any call: another exception may come within one.
-                    self._let_go(sub)
+                await apart(session, partial(self._give_up, sub, hand.found))
             elif taken:
-                self.session.tell_waiting()
+                session.tell_waiting()
             self.send_held()
         return taken
+
+    def _next(self, hand: InHand, sub: Subscription, ours: ref[Any], hold: str, taken: int, most: int) -> None:
+        """Let the previous message go, and take the next one in hand."""
+        with self.session.entered():
+            if sub.busy is ours:  # From the previous message.
+                sub.busy = None
+                self.send_due()
+            hand.found = None if sub.busy else self.begin(sub, hold, first=not taken, room=most - taken)
+            if isinstance(hand.found, Attempt):
+                sub.busy = ours
+
+    def _give_up(self, sub: Subscription, found: Attempt | int | None) -> None:
+        """Let a message go after an exception, which may have come at any point."""
+        try:
+            if isinstance(found, Attempt) and not found.settled:
+                self._uncount(found)
+        finally:
+            sub.busy = None  # Before any call: another exception may come within one.
+            self._let_go(sub)
 
     def _let_go(self, sub: Subscription) -> None:
         """Mark that no message of the topic is in hand any more."""
@@ -187,6 +199,17 @@ class Processing(Attempts, HandlerRun[Attempt]):
             if not self.session.is_cut_off:
                 with suppress(Interrupted), self.session.entered():
                     self.uncount(attempt)
+
+
+class InHand:
+    """The message that a call has in hand. It is set within the step that begins it, as an exception may come behind.
+
+    Attributes:
+        found: the attempt, or the number of messages taken without one; None: there is none.
+    """
+
+    def __init__(self) -> None:
+        self.found: Attempt | int | None = None
 
 
 class Hand:

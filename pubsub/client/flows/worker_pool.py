@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from threading import Lock, Thread
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pubsub.base.threads import start_thread
 from pubsub.client.arguments import check_count
+from pubsub.client.flows.apart import apart
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.handlers import AsyncHandler, Handler, check_handler
 from pubsub.client.session import Session
-from pubsub.errors import CallerError
+from pubsub.errors import CallerError, StorageError
 
 CONCURRENCY_MAX: Final = 256
 """Most handlers that one call runs side by side."""
@@ -144,6 +146,8 @@ class WorkerPool(Generic[Found]):
                 start()
             yield Wait(lambda: self.may_start or not self.running or session.over, session.now + 3600.0)
         if self.failure is not None:
+            if self.taken and session.store.life_ended and isinstance(self.failure, StorageError):
+                return self.taken  # The next call goes on in a new life.
             raise self.failure
         session.check_usable()
         session.check_open()
@@ -151,31 +155,37 @@ class WorkerPool(Generic[Found]):
 
     async def work(self, breathe: Callable[[], Awaitable[None]]) -> None:
         """Handle messages until none is here. `breathe` is awaited between two of them."""
-        found: Found | int | None = None
+        hand: list[Found | int | None] = [None]
         try:
             while True:
-                with self.session.entered():
-                    self.source.between()
-                    found = self._begin()
+                await apart(self.session, partial(self._next, hand))
+                (found,) = hand
                 if found is None:
                     return
                 if not isinstance(found, int):
                     taken = await self.source.attempt(found, self.handler, awaits=self.awaits)
-                    found = None
+                    hand[0] = None
                     self._count(taken=taken, in_hand=-1)
                 if self.awaits:
                     await breathe()
         except BaseException as error:
             self.session.recover(handled=True)
+            (found,) = hand
             if found is not None and not isinstance(found, int):
                 self._count(in_hand=-1)
-                self.source.abandon(found)
+                await apart(self.session, partial(self.source.abandon, found))
             self._failed(error)
             if not isinstance(error, Exception):
                 raise
         finally:
             self._count(running=-1)
             self.session.tell_waiting()
+
+    def _next(self, hand: list[Found | int | None]) -> None:
+        """Begin the next message; `hand` has it when the step ends, since an exception may come behind."""
+        with self.session.entered():
+            self.source.between()
+            hand[0] = self._begin()
 
     def _begin(self) -> Found | int | None:
         """Begin a message, and count it. The lock is held."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pubsub.client.arguments import check_count
+from pubsub.client.flows.apart import apart
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.handlers import AsyncHandler, check_handler
 from pubsub.client.flows.worker_pool import Found, Source, WorkerPool
@@ -48,9 +49,10 @@ async def in_tasks(
     most: int,
     concurrency: int,
     run: Callable[[Flow[Any]], Awaitable[Any]],
+    lead: Callable[[Flow[Any]], Awaitable[Any]],
     breathe: Callable[[], Awaitable[None]],
 ) -> int:
-    """Handle messages side by side in tasks; return the number taken. `run` runs a flow."""
+    """Handle messages side by side in tasks; return the number taken. `run` runs a flow, and `lead` one on the loop."""
     check_handler(handler, awaits=True)
     check_count("max", most)
     until = session.until(timeout, started := session.now)
@@ -59,12 +61,12 @@ async def in_tasks(
         pool = WorkerPool(session, source, handler, most, concurrency, awaits=True)
         tasks = Tasks(pool, breathe)
         try:
-            source.hold()
-            taken: int = await run(pool.lead(tasks.start))
+            await apart(session, source.hold)
+            taken: int = await lead(pool.lead(tasks.start))
         finally:
             try:
                 await tasks.join()
             finally:
-                source.release()
+                await apart(session, source.release)
         if taken or not ready:
             return taken

@@ -102,6 +102,12 @@ class HandlerDatabase(Database, Protocol):
             StorageError: the database cannot be reached, or no connection became free in time.
         """
 
+    async def begin_awaited(self, seconds: float) -> Any:
+        """Begin as `begin`, within `seconds` and while other tasks run; return the driver's awaited connection."""
+
+    async def check_awaited(self) -> None:
+        """Check as `check`, while other tasks run."""
+
     def check(self) -> None:
         """Make the checks that the application deferred to the commit. They may wait for locks of other handlers."""
 
@@ -121,10 +127,12 @@ class ClientStore(Database, Protocol):
     Attributes:
         failed: True if the store refused the last commit; later work needs a successful `sync` first.
         rolled_back: True if the last failed `end` has certainly committed nothing.
+        life_ended: True if another member of a group has ended the life of this client.
     """
 
     failed: bool
     rolled_back: bool
+    life_ended: bool
 
     on_lost: Callable[[], None]
     """The session sets it. It is called when memory may differ from the state: a commit is in doubt, or the state went

@@ -40,6 +40,7 @@ class Reading(ABC):
     """
 
     path: str
+    life_ended: bool = False
 
     @abstractmethod
     def query(self, statement: str, parameters: Sequence[Value] = ()) -> Iterable[tuple[Any, ...]]:

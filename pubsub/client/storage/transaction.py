@@ -81,6 +81,13 @@ class Transaction:
         self.check_open()
         return self._database.connection
 
+    async def begin(self) -> Any:
+        """Begin the transaction if it has not begun, and return `connection`.
+
+        Only a handler of an `AsyncClient` with a state in PostgreSQL needs it. Raises as `connection`; StorageError.
+        """
+        return self.connection
+
     def execute(self, statement: str, bindings: Bindings = ()) -> Any:
         """Run one or more SQL statements.
 

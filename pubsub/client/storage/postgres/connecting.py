@@ -78,6 +78,7 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
         pid, since: its backend at the server.
         place: cluster and database.
         unused: no handler has had it.
+        face: its awaited face, for handlers of an event loop (`async_connection`).
         read_committed: that is the isolation by default; a stricter one sees no commit of another connection.
     """
 
@@ -87,6 +88,7 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
     place: Place = Place("", "", "")
     read_committed: bool = True
     unused: bool = True
+    face: Any = None
     _own_cursor: psycopg.Cursor[tuple[Any, ...]] | None = None
 
     def own_cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:

@@ -78,6 +78,36 @@ class HandlerDatabase:
         connection.execute(_BEGIN.format(self._mark), prepare=False)
         self.began(connection)
 
+    async def begin_awaited(self, seconds: float) -> Any:
+        """Begin as `begin`, while other tasks run; return psycopg's `AsyncConnection`."""
+        from pubsub.client.storage.postgres.async_connection import face_of, take  # noqa: PLC0415 - loads asyncio.
+
+        while not self.begun:
+            connection = await take(self._store.handlers, seconds)
+            fresh = connection.unused
+            try:
+                face = await face_of(connection)
+                if face is None:
+                    connection.discard()
+                    self._give_back(connection)
+                    continue
+                self._mark, connection.unused = secrets.token_hex(8), False
+                await face.execute(_BEGIN.format(self._mark), prepare=False)
+                self.began(connection)
+            except psycopg.Error as error:
+                self._give_back(connection)
+                if connection.closed and not fresh:
+                    continue
+                raise errors.translated(self.path, error, broken=True) from None
+            except BaseException:
+                self._give_back(connection)
+                raise
+        return self.connection.face
+
+    async def check_awaited(self) -> None:
+        """Make the deferred checks, while other tasks run."""
+        await self.connection.face.execute(_CHECK, prepare=False)
+
     def began(self, connection: StoreConnection) -> None:
         """Accept the beginning of the transaction."""
         connection.guarded = True

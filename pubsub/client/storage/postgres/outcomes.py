@@ -279,6 +279,7 @@ class Committing(Reading):
 
     def _lose(self, error: StorageError) -> None:
         self._trouble, self.failed = error, True
+        self.life_ended = isinstance(error, LifeEnded)
         self.on_lost()
         self._forget()
         raise error
