@@ -18,7 +18,16 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from pubsub.client import settling as looks
-from pubsub.client.storage.postgres import installing, life, looking, outcomes, settling
+from pubsub.client.storage.postgres import (
+    beside,
+    handler_database,
+    handler_pool,
+    installing,
+    life,
+    looking,
+    outcomes,
+    settling,
+)
 from pubsub.client.storage.postgres.connecting import Place, shown
 from pubsub.errors import StorageError
 from tests.simulation.database.engine import Backend, Database, parts_of
@@ -37,7 +46,8 @@ _PUT = re.compile(r"with added as \((.*) returning 1\) select pubsub\.step\(%s, 
 _OWN = re.compile(r"\b(seen|sent|effects)\b(?!\()")
 _TERMINATE = "select pg_terminate_backend(%s)"
 _WAITS = "select exists (select from pg_locks"
-_IGNORED = ("set transaction ", "set local lock_timeout")
+_END_BACKEND = "select pg_terminate_backend(pid) from pg_stat_activity where pid = %s"
+_IGNORED = ("set transaction ", "set local lock_timeout", "set constraints all immediate")
 
 
 NOT_DURABLE = "set local synchronous_commit = off"
@@ -99,7 +109,7 @@ class SimulatedConnection:
     """
 
     guarded = False
-    read_committed = False  # Handlers use the session's connection.
+    unused = read_committed = True
 
     def __init__(self, databases: Databases, database: Database, host: Host) -> None:
         self.databases, self.database, self.host = databases, database, host
@@ -113,6 +123,12 @@ class SimulatedConnection:
     def info(self) -> Any:
         status = TransactionStatus.IDLE if self.backend.log is None else TransactionStatus.INTRANS
         return SimpleNamespace(transaction_status=TransactionStatus.UNKNOWN if self.broken or self.closed else status)
+
+    def own_cursor(self) -> Cursor:
+        return Cursor(self)
+
+    def discard(self) -> None:
+        self.close()
 
     def cursor(self, *, binary: bool = False) -> Cursor:
         return Cursor(self)
@@ -258,11 +274,15 @@ class SimulatedConnection:
         if text == life._HOLDER:
             found = database.locks.get(parameters[0])
             return [] if found is None else [(found.pid, found.since, None)]
-        if text == _TERMINATE:
-            for backend in [one for one in database.backends if one.pid == parameters[0]]:
-                database.terminate(backend)
+        if text == _TERMINATE or text.startswith(_END_BACKEND):
+            database.terminate([one for one in database.backends if one.pid == parameters[0]])
             return [(True,)]
+        if text == life._HANDLER:
+            self.backend.handles = parameters[0]
+            return [(None,)]
         if text == life._END_HANDLERS:
+            others = [one for one in database.backends if one is not self.backend]
+            database.terminate([one for one in others if one.handles == parameters[0]])
             return []
         if text.startswith(_WAITS):
             return [(False,)]
@@ -280,7 +300,8 @@ class Databases:
         world: its hosts are the places from which clients connect.
 
     Attributes:
-        by_name: those that were named so far; connections: by host, the one that was made last.
+        by_name: those that were named so far.
+        connections: by host, the one of the session; all_of: this one and those of handlers.
         unreachable: by host, until when it reaches no database.
         endings: by host, how its next commit loses its answer: it "never" arrives, is "done", or is "late".
     """
@@ -290,6 +311,7 @@ class Databases:
         self.random = Random(f"databases of {world.seed} {world.fate.databases}")
         self.by_name: dict[str, Database] = {}
         self.connections: dict[str, SimulatedConnection] = {}
+        self.all_of: dict[str, list[SimulatedConnection]] = {}
         self.unreachable: dict[str, float] = {}
         self.endings: dict[str, str] = {}
         self._spent = (0.0, 0.0)
@@ -342,13 +364,16 @@ class Databases:
         if self.away(database, host):
             host.disk.troubled = True
             raise StorageError(shown(url, client), "cannot be reached: the server is away")
-        return SimulatedConnection(self, database, host)
+        made = SimulatedConnection(self, database, host)
+        known = [one for one in self.all_of.get(host_name, ()) if not (one.closed or one.backend.gone)]
+        self.all_of[host_name] = [*known, made]
+        return made
 
     def mend(self) -> None:
         """All is well with databases and links from here on."""
         self.unreachable.clear()
         self.endings.clear()
-        for connection in self.connections.values():
+        for connection in (one for known in self.all_of.values() for one in known):
             connection.lose_in = None
         for database in self.by_name.values():
             database.away_until = 0.0
@@ -393,9 +418,10 @@ class Databases:
         for url, client in list(life.remembered):
             if url.startswith(f"postgresql://{host.name}@"):
                 del life.remembered[url, client]
-        connection = self.connections.pop(host.name, None)
-        if connection is not None and not connection.closed:
-            connection.drop(self.random.choice(LINGERS))
+        self.connections.pop(host.name, None)
+        for connection in self.all_of.pop(host.name, ()):
+            if not connection.closed:
+                connection.drop(self.random.choice(LINGERS))
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
@@ -410,11 +436,12 @@ class Databases:
             life.remembered.clear()
             stack.callback(lambda: (life.remembered.clear(), life.remembered.update(known)))
             stack.enter_context(mock.patch.object(outcomes, "connect", self.connect))
-            for module in (settling, looking):
+            for module in (settling, looking, handler_pool):
                 stack.enter_context(mock.patch.object(module, "connect", self.connect_beside))
-            for module in (outcomes, life):
+            for module in (outcomes, life, beside):
                 stack.enter_context(mock.patch.object(module, "time", clock))
-            stack.enter_context(mock.patch.object(life, "secrets", tokens))
+            for module in (life, handler_database):
+                stack.enter_context(mock.patch.object(module, "secrets", tokens))
             stack.enter_context(mock.patch.object(looks, "start_thread", lambda thread: thread.run() or True))
             stack.enter_context(mock.patch.object(installing, "prepare", return_value=None))
             yield

@@ -72,6 +72,7 @@ class Backend:
         log: statements of its open transaction, None: no transaction is open; aborted: one of them failed.
         mark: the setting `pubsub.tx`; durable: the setting `synchronous_commit` of the open transaction.
         late: its last statements, which arrive later: life, number and mark of the commit; None: it waits for none.
+        handles: the client whose handlers it serves; "": it is a session's.
         gone_at: when it sees that its client is gone; None: it does not know.
     """
 
@@ -79,7 +80,7 @@ class Backend:
         self.pid, self.since = pid, since
         self.log: list[Statement] | None = None
         self.aborted = self.gone = False
-        self.mark = ""
+        self.mark = self.handles = ""
         self.durable = True
         self.late: tuple[str, str, int, str] | None = None
         self.gone_at: float | None = None
@@ -147,11 +148,12 @@ class Database:
         for client in [client for client, holder in self.locks.items() if holder is backend]:
             del self.locks[client]
 
-    def terminate(self, backend: Backend) -> None:
-        """Another backend ends this one: it is gone soon, and its last statements happen before, or never."""
-        if backend.late is not None and self.random.random() < 0.5:
-            backend.late = None
-        self.leave(backend, 0.01)
+    def terminate(self, backends: list[Backend]) -> None:
+        """Another backend ends these: they are gone soon, and their last statements happen before, or never."""
+        for backend in backends:
+            if backend.late is not None and self.random.random() < 0.5:
+                backend.late = None
+            self.leave(backend, 0.01)
 
     def crash(self) -> None:
         """The server ends, and starts again: without open transactions, and without commits that were not durable."""

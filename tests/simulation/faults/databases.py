@@ -7,7 +7,6 @@ from functools import partial
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.clients import ClientNode
-from tests.simulation.database.connecting import SimulatedConnection
 from tests.simulation.database.usurping import Usurper
 from tests.simulation.disk import disks
 from tests.simulation.faults.kinds import Fault
@@ -38,10 +37,6 @@ class OfDatabases:
         found = [one for one in self.cast.applications if one.node.database]
         return self.random.choice(found) if found else None
 
-    def _connection(self) -> SimulatedConnection | None:
-        one = self._any()
-        return None if one is None else self.world.databases.connections.get(one.name)
-
     def lose_commit(self) -> None:
         """The next commit of a client gets no answer: it never arrived, happened, or happens later."""
         one = self._any()
@@ -50,9 +45,10 @@ class OfDatabases:
 
     def lose_link(self) -> None:
         """A client's connection is lost at one of its next statements."""
-        connection = self._connection()
-        if connection is not None:
-            connection.lose_in = self.random.randrange(12)
+        one = self._any()
+        known = self.world.databases.all_of.get(one.name) if one is not None else None
+        if known:
+            self.random.choice(known).lose_in = self.random.randrange(12)
 
     def away(self) -> None:
         """A database takes no statements for a while, sometimes for longer than a client waits."""
@@ -108,12 +104,14 @@ class OfDatabases:
         connection = databases.connections.get(one.name)
         if connection is None or not one.node.alive:
             return
-        if self.random.random() < 0.5:  # A statement of the application released all its locks.
+        released = self.random.random() < 0.5
+        if released:  # A statement of the application released all its locks.
             connection.database.locks.pop(one.name, None)
             if self.random.random() < 0.5:
                 databases.endings[one.name] = "late"
         else:
-            connection.drop(0.0)
+            for lost in databases.all_of[one.name]:
+                lost.drop(0.0)
         if self.random.random() < 0.6:
             one.node.pause(2.0 * self.random.random())
         number = len(self.cast.usurpers) + 1
@@ -123,5 +121,5 @@ class OfDatabases:
             self.world, host, self.cast.proxy_names(), power_safe=False, client=one.name, database=one.node.database
         )
         self.cast.usurpers.append(Usurper(self.world, one, node))
-        self.world.after(0.05 * self.random.random(), node.start)
+        self.world.after(0.0 if released else 0.05 * self.random.random(), node.start)
         self.world.after(0.2 + 2.0 * self.random.random(), node.end, "killed")
