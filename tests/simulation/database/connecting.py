@@ -124,12 +124,6 @@ class SimulatedConnection:
         status = TransactionStatus.IDLE if self.backend.log is None else TransactionStatus.INTRANS
         return SimpleNamespace(transaction_status=TransactionStatus.UNKNOWN if self.broken or self.closed else status)
 
-    def own_cursor(self) -> Cursor:
-        return Cursor(self)
-
-    def discard(self) -> None:
-        self.close()
-
     def cursor(self, *, binary: bool = False) -> Cursor:
         return Cursor(self)
 
