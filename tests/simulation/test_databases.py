@@ -21,23 +21,25 @@ FULL = (based, 2), (based, 4), (usurped, 1), (restored, 2), (grouped_bases, 3)
 """Runs that have all faults."""
 
 SHOWN = {
-    "databases: the life is counted for the token": 7,
-    "databases: a plain read after a lost COMMIT": 4,
-    "databases: check first, then write": 5,
-    "databases: no life check": 6,
-    "databases: no number check": 25,
+    "databases: a plain read after a lost COMMIT": 1,
+    "databases: no number check": 5,
     "databases: no mark check": 1,
-    "databases: a commit may be lost in a crash": 3,
-    "databases: an older database is taken as it is": 1,
     "databases: a look does not end the life": 17,
-    "databases: an answer shows a copy to a process whose life is over": 4,
+    "databases: an answer shows a copy to a process whose life is over": 2,
 }
 """A seed that shows a breakage, of the family that `focus` names."""
 
-EACH_TIME = (
+NOT_SHOWN = {
     "databases: the life is counted for the token",
-    "databases: a plain read after a lost COMMIT",
     "databases: check first, then write",
+    "databases: no life check",
+    "databases: a commit may be lost in a crash",
+    "databases: an older database is taken as it is",
+}
+"""Breakages that runs showed before handlers had connections of their own, and that no seed is named for since then."""
+
+EACH_TIME = (
+    "databases: a plain read after a lost COMMIT",
     "databases: no number check",
     "databases: no mark check",
 )
@@ -80,7 +82,7 @@ def test_the_faults_of_databases_happen() -> None:
 
 
 def test_each_breakage_has_a_family_and_a_seed() -> None:
-    assert databases.breakage.breakages.keys() == SHOWN.keys()
+    assert databases.breakage.breakages.keys() == SHOWN.keys() | NOT_SHOWN
     assert FOCUSED.keys() >= SHOWN.keys()
 
 

@@ -43,20 +43,15 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("check first, then write")
 def _(stack: contextlib.ExitStack) -> None:
-    """The life and the number are checked when the transaction begins, and not when it ends."""
+    """The life is checked when the transaction begins, and not when it ends."""
     begin = engine.Database.begin
 
     def checked(self: Any, backend: Any, mark: str = "") -> None:
         begin(self, backend, mark)
-        token, _, number = mark.partition(".")
-        backend.in_force = not mark or bool(
-            self.execute(
-                backend, "select 1 from pubsub.state where life = %s and commits = %s", (token, int(number) - 1)
-            )[0]
-        )
+        backend.in_force = dict(self.execute(backend, "select client, life from pubsub.state")[0])
 
     def step(database: Any, backend: Any, client: str, life: str, number: int, mark: str) -> None:
-        if not backend.in_force:
+        if backend.in_force.get(client) != life:
             raise engine.Over("another life has the client open, or commits are missing")
         if mark and backend.mark != mark:
             raise engine.Ended("a statement ended the transaction of the client")

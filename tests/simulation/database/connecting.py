@@ -17,7 +17,7 @@ from unittest import mock
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from pubsub.client import settling as looks
+from pubsub.client import settling as client_settling
 from pubsub.client.storage.postgres import (
     beside,
     handler_database,
@@ -287,6 +287,12 @@ class SimulatedConnection:
         return self.databases.client_of(self.host)
 
 
+def _run_at_once(thread: Any) -> bool:
+    """Run what would be a thread of a look: a step of a process takes no time in the world."""
+    thread.run()
+    return True
+
+
 class Databases:
     """All databases of a run, and the connections to them.
 
@@ -434,8 +440,8 @@ class Databases:
                 stack.enter_context(mock.patch.object(module, "connect", self.connect_beside))
             for module in (outcomes, life, beside):
                 stack.enter_context(mock.patch.object(module, "time", clock))
+            stack.enter_context(mock.patch.object(client_settling, "start_thread", _run_at_once))
             for module in (life, handler_database):
                 stack.enter_context(mock.patch.object(module, "secrets", tokens))
-            stack.enter_context(mock.patch.object(looks, "start_thread", lambda thread: thread.run() or True))
             stack.enter_context(mock.patch.object(installing, "prepare", return_value=None))
             yield
