@@ -98,10 +98,8 @@ class ClientCore:
     ) -> None:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
         self.publisher, self.proxy = settings.publisher, 0
-        self.refusing = RefusingProxies(settings.proxies)
-        self.outbox = Outbox(
-            numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max, settings.database
-        )
+        self.refusing, room = RefusingProxies(settings.proxies), (settings.window, settings.outbox_bytes_max)
+        self.outbox = Outbox(numbers, cuts, self._retries, *room, settings.database)
         self.subscriptions, self.due = dict[str, Subscription](), list[Due]()
         self.wants_sync = False
         self.copied: StateCopied | None = None
