@@ -350,7 +350,7 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         if concurrency > 1:
             source = SideBySide(session, gets, topics, hold, concurrency)
             run, lead = self._run, self._run_here
-            return await in_tasks(session, source, handler, timeout, max, concurrency, run, lead, self._breathe)
+            return await in_tasks(session, source, handler, timeout, max, concurrency, run, self._breathe, lead)
         return await self._process_topics(Processing(session, gets), topics, handler, timeout, max, hold)
 
     async def process_many(

@@ -57,7 +57,7 @@ class AsyncGroupCalls(ClientBase, ABC):
             source = GroupProcessing(calls.group_waits, member, most, concurrency, claim, self._run_flow)
             left = max(0.0, until - session.now)
             try:
-                return await in_tasks(session, source, handler, left, most, concurrency, run, lead, self._breathe)
+                return await in_tasks(session, source, handler, left, most, concurrency, run, self._breathe, lead)
             except PubsubError as error:
                 if not ended_by_a_member(session, error):
                     raise
@@ -73,7 +73,7 @@ class AsyncGroupCalls(ClientBase, ABC):
             seconds = max(0.0, min(LOOK_SECONDS, until - session.now))
             wrapped = worker.wrapped_async(handler)
             try:
-                taken = await in_tasks(session, worker, wrapped, seconds, left, concurrency, run, lead, self._breathe)
+                taken = await in_tasks(session, worker, wrapped, seconds, left, concurrency, run, self._breathe, lead)
             except Unavailable:
                 taken = 0
                 if session.now >= until:

@@ -271,6 +271,7 @@ class Session(Steps):
                 one.then()
         if core.silent:
             self._looks.begin(core, self.store)
+        self._looks.take(core)
         if core.outbox.is_untidy:
             self.commit(())
         if core.wants_sync:

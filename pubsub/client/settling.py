@@ -67,7 +67,7 @@ class Looks:
             self._running = False
             self._session.wake()
 
-    def _take(self, core: GroupCore) -> None:
+    def take(self, core: GroupCore) -> None:
         """Let the core tell what was found. The session's lock is held."""
         while self._found:
             one, found = self._found.popleft()
@@ -85,10 +85,9 @@ class Looks:
         return float("-inf") if self._found else float("inf")
 
     def tick(self, now: float) -> None:
-        """Tell what was found, on the thread that drives the sockets."""
+        """Tell what was found in a turn, on the thread that drives the sockets."""
         try:
             with self._session.entered():
-                self._take(self._session.core)
                 self._session.follow()
         except CallerError:
             self._found.clear()  # The client was closed meanwhile. Another member will be asked.

@@ -190,7 +190,7 @@ class GroupTaking:
         """
         client = self._client
         session, run, lead = client._session, client._run, client._run_here
-        return await in_tasks(session, self._source, handler, wait, self._most, self._most, run, lead, client._breathe)
+        return await in_tasks(session, self._source, handler, wait, self._most, self._most, run, client._breathe, lead)
 
     def stop(self) -> None:
         """Take no further message."""

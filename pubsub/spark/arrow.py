@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, Final
 from zlib import crc32
 
@@ -113,17 +114,27 @@ class _Rows:
             counters = tuple(put or own for (put, _), own in zip(tables.origins, counters, strict=True))
             publishers = tuple(by - 1 if by else own for (_, by), own in zip(tables.origins, publishers, strict=True))
         self._counters, self._publishers = counters, publishers
-        self._of_run = _row_of_run(self._sizes)
+        self._ends = tuple(accumulate(self._sizes))
+
+    def _repeated(self, values: pa.Array) -> pa.Array:
+        """Repeat each run's value for all of its records."""
+        if len(values) == self._tables.records:
+            return values
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array(self._ends, pa.int32()), values)
+        runs.validate(full=True)
+        return pc.run_end_decode(runs)
 
     def _counted(self, firsts: tuple[int, ...]) -> pa.Array:
         """Count up from the first number of each run."""
-        out = array("q")
-        for first, size in zip(firsts, self._sizes, strict=True):
-            out.extend(range(first, first + size))
-        return _integers(out)
+        begins = (end - size for end, size in zip(self._ends, self._sizes, strict=True))
+        ahead = array("q", [first - begin for first, begin in zip(firsts, begins, strict=True)])
+        return pc.add(_places(self._tables.records), self._repeated(_integers(ahead)))
+
+    def _numbers(self, values: tuple[int, ...]) -> pa.Array:
+        return self._repeated(_integers(array("q", values)))
 
     def _named(self, names: Sequence[str], numbers: tuple[int, ...]) -> pa.Array:
-        return pa.array(names, pa.string()).take(_repeated(numbers, self._of_run))
+        return self._repeated(pa.array(names, pa.string()).take(_integers(array("q", numbers))))
 
     @property
     def topic(self) -> pa.Array:
@@ -151,7 +162,7 @@ class _Rows:
 
     @cached_property
     def stamp(self) -> pa.Array:
-        return _repeated(self._stamps, self._of_run).cast(_STAMP)
+        return self._numbers(self._stamps).cast(_STAMP)
 
     @property
     def timestamp(self) -> pa.Array:
@@ -159,7 +170,7 @@ class _Rows:
 
     @property
     def value(self) -> pa.Array:
-        return _values(self._body, self._tables, _repeated(self._bases, self._of_run))
+        return _values(self._body, self._tables, self._numbers(self._bases))
 
     @property
     def key(self) -> pa.Array:
@@ -170,20 +181,14 @@ class _Rows:
         return _headers(self._body, self._tables)
 
 
-def _row_of_run(sizes: tuple[int, ...]) -> pa.Array | None:
-    """Return the run's index for each record; None if each record is its own run."""
-    if len(sizes) == sum(sizes):
-        return None
-    out = array("q")
-    for index, size in enumerate(sizes):
-        out.extend([index] * size)
-    return _integers(out)
+@lru_cache(maxsize=1)
+def _all_places(count: int) -> pa.Array:
+    return _integers(array("q", range(count)))
 
 
-def _repeated(values: tuple[int, ...], rows: pa.Array | None) -> pa.Array:
-    """Repeat each run's value for all of its records."""
-    column = _integers(array("q", values))
-    return column if rows is None else column.take(rows)
+def _places(count: int) -> pa.Array:
+    """Return 0, 1, 2 and so on. An answer has no more records than the largest batch."""
+    return _all_places(max(count, BATCH_RECORDS_MAX)).slice(0, count)
 
 
 def _integers(values: array[int]) -> pa.Array:

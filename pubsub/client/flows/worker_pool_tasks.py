@@ -49,10 +49,15 @@ async def in_tasks(
     most: int,
     concurrency: int,
     run: Callable[[Flow[Any]], Awaitable[Any]],
-    lead: Callable[[Flow[Any]], Awaitable[Any]],
     breathe: Callable[[], Awaitable[None]],
+    lead: Callable[[Flow[Any]], Awaitable[Any]] | None = None,
 ) -> int:
-    """Handle messages side by side in tasks; return the number taken. `run` runs a flow, and `lead` one on the loop."""
+    """Handle messages side by side in tasks; return the number taken.
+
+    Args:
+        run: runs a flow.
+        lead: runs a flow on the event loop, if `run` does not.
+    """
     check_handler(handler, awaits=True)
     check_count("max", most)
     until = session.until(timeout, started := session.now)
@@ -62,7 +67,7 @@ async def in_tasks(
         tasks = Tasks(pool, breathe)
         try:
             await apart(session, source.hold)
-            taken: int = await lead(pool.lead(tasks.start))
+            taken: int = await (lead or run)(pool.lead(tasks.start))
         finally:
             try:
                 await tasks.join()

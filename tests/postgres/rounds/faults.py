@@ -97,6 +97,7 @@ class Faults:
         active = until(self._stage.active_relay, "a relay is active")
         victim = active if self._random.random() < 0.8 else self._random.choice(self._stage.relays)
         victim.kill()
+        self._stage.link.release()  # No other process may end the backend of a connection that was cut before.
         if self._random.random() < 0.5:
             spare = next(one for one in self._stage.relays if one is not victim)
             until(lambda: " sends the rows of " in (spare.lines("relay ") or [""])[-1], "the spare is active")

@@ -124,13 +124,10 @@ class SimulatedConnection:
         status = TransactionStatus.IDLE if self.backend.log is None else TransactionStatus.INTRANS
         return SimpleNamespace(transaction_status=TransactionStatus.UNKNOWN if self.broken or self.closed else status)
 
-    def own_cursor(self) -> Cursor:
+    def cursor(self, *, binary: bool = False) -> Cursor:
         return Cursor(self)
 
-    def discard(self) -> None:
-        self.close()
-
-    def cursor(self, *, binary: bool = False) -> Cursor:
+    def own_cursor(self) -> Cursor:
         return Cursor(self)
 
     def execute(self, text: str, parameters: Sequence[Any] | None = None, *, prepare: bool | None = None) -> Cursor:
@@ -158,6 +155,9 @@ class SimulatedConnection:
             self.closed = True
             self.database.leave(self.backend, 0.0)
             self.database.advance()
+
+    def discard(self) -> None:
+        self.close()
 
     def drop(self, seconds: float) -> None:
         """The process is gone, or its link is; the server's end stays for a while."""
