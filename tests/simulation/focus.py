@@ -391,11 +391,14 @@ IN_SPLITS = {"home", "travel", "numbers", "watermark", "nofilter", "store"}
 
 USURPED = (
     "databases: the life is counted for the token",
-    "databases: check first, then write",
     "databases: an answer shows a copy to a process whose life is over",
 )
 RESTORED = ("databases: no number check", "databases: an older database is taken as it is")
-LOOKED_UP = ("databases: no life check", "databases: a look does not end the life")
+LOOKED_UP = (
+    "databases: check first, then write",
+    "databases: no life check",
+    "databases: a look does not end the life",
+)
 """Breakages of databases that two processes of a client show, an older database, and a look at a silent member."""
 
 FOCUSED: dict[str, Callable[[int], Fate]] = {
