@@ -81,6 +81,7 @@ class Session(Steps):
         InvalidName, ConfigurationError, StorageError: see `Client`.
     """
 
+    _held_since: float | None
     recorder: Recorder | None = None
     thread: StepThread | None = None
 
@@ -107,12 +108,10 @@ class Session(Steps):
         self.keys = find_keys(name, settings) if keys is None else keys
         self.settings, self.context = settings, context
         self.clock: Clock = clock or SystemClock()
-        self.released, self._next = False, _NEVER
-        self._held_since: float | None = None
+        self.released, self._next, self._held_since = False, _NEVER, None
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
-        self.counters = dict.fromkeys(_COUNTERS, 0)
+        self.counters, self._parts = dict.fromkeys(_COUNTERS, 0), SessionParts()
         boot = boot_id() if boot is None else boot
-        self._parts = SessionParts()
         if opened is not None:
             opened.append(self)
         try:
@@ -121,6 +120,8 @@ class Session(Steps):
             self.store.on_lost = self.was_interrupted
             with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
+            if self.store.database:  # A directory has one process. Of a database this one's life may be over.
+                self.core.check_life = self.store.sync
             if sink is not None:
                 self._record(sink, boot, owned=sink is self._parts.sink)
             self._messenger = self._parts.messenger = messenger or Messenger(context, self.clock)
