@@ -197,6 +197,8 @@ def load_core(
         store.taken,
         clock.wall,
     )
+    if store.database:  # A directory has one process. Of a database this process's life may be over.
+        core.check_life = store.sync
     core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())
     core.load_starts(store.starts())

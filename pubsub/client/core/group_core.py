@@ -271,7 +271,6 @@ class GroupCore(PatternCore):
     def _superseded(self, member: GroupMember, work: Work, status: Status) -> None:
         if status.reason == LATER:
             if status.number > self.numbers.highest:
-                self.check_life()
                 evidence = f"group {member.name} of {member.topic} has a later message of this client"
                 member.end(StateCopied(self.settings.client, self.settings.path, evidence))
             elif status.number > work.number:
@@ -280,7 +279,6 @@ class GroupCore(PatternCore):
             return
         self._drop_flight(member)
         if status.reason == OPENED_AGAIN:
-            self.check_life()
             member.end(Superseded(self.settings.client, member.topic))
             return
         member.end(GroupEnded(member.topic, member.name, again="again" in status.reason))
