@@ -243,10 +243,7 @@ class StoreInUse(StorageError):
 
 
 class StateCopied(StorageError):
-    """A client's state was used in two places, or is an older copy of itself; `evidence` shows it.
-
-    A database is an older copy after a restore, or after a replica took over that lacked the latest commits.
-    """
+    """A client's state was used twice, or is an older copy, as a restored database is; `evidence` shows it."""
 
     exit_code = 10
 

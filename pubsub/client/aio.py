@@ -50,10 +50,6 @@ from pubsub.client.starts import StartAt, check_begin
 from pubsub.client.step_thread import step_thread
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.client.topic_deletion import TopicDeleted
-from pubsub.client.topic_list import TopicFacts
-from pubsub.client.topic_objects import Purged
-from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.client.ttl import all_with_ttl, with_ttl
 from pubsub.errors import CallerError, StorageError
 from pubsub.protocol import check_topic
@@ -244,22 +240,6 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
         return await asyncio.to_thread(self._look_back.times, topic)
 
-    async def topics(self) -> list[TopicFacts]:
-        """Return the topics of the cluster; errors as `Client.topics`."""
-        return await asyncio.to_thread(self._topic_objects.topics)
-
-    async def create_topic(self, topic: str, **values: Unpack[SettingTexts]) -> TopicSettings:
-        """Create a topic; arguments and errors as `Client.create_topic`."""
-        return await asyncio.to_thread(self._topic_objects.create, topic, values)
-
-    async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
-        """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""
-        return await asyncio.to_thread(self._topic_objects.purge, topic, unread=unread)
-
-    async def delete_topic(self, topic: str, *, force: bool = False) -> TopicDeleted:
-        """Delete a topic; arguments and errors as `Client.delete_topic`."""
-        return await asyncio.to_thread(self._topic_objects.delete, topic, force=force)
-
     async def get(self, topic: str, timeout: float | None = None, *, group: str | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""
         batch = await self.get_many(topic, 1, timeout, group=group)
@@ -348,9 +328,8 @@ class AsyncClient(AsyncServiceCalls, AsyncTopicCalls):
         topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
         if concurrency > 1:
-            source = SideBySide(session, gets, topics, hold, concurrency)
-            run, lead = self._run, self._run_here
-            return await in_tasks(session, source, handler, timeout, max, concurrency, run, self._breathe, lead)
+            work = session, SideBySide(session, gets, topics, hold, concurrency), handler, timeout, max, concurrency
+            return await in_tasks(*work, self._run, self._breathe, self._run_here)
         return await self._process_topics(Processing(session, gets), topics, handler, timeout, max, hold)
 
     async def process_many(

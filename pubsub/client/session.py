@@ -125,8 +125,7 @@ class Session(Steps):
                 self._record(sink, boot, owned=sink is self._parts.sink)
             self._messenger = self._parts.messenger = messenger or Messenger(context, self.clock)
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
-            self.accumulator = Accumulator(self)
-            self._looks = Looks(self)
+            self.accumulator, self._looks = Accumulator(self), Looks(self)
             self.timers += (self.accumulator, self._looks)
             self._messenger.ticker = self  # From here on the Messenger's thread asks for our deadline.
             self._ask_again()
@@ -267,9 +266,7 @@ class Session(Steps):
             self.commit([change for one in due for change in one.changes], fsync=True)
             for one in due:
                 one.then()
-        if core.silent:
-            self._looks.begin(core, self.store)
-        self._looks.take(core)
+        self._looks.follow(core, self.store)
         if core.outbox.is_untidy:
             self.commit(())
         if core.wants_sync:

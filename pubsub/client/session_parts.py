@@ -197,7 +197,7 @@ def load_core(
         store.taken,
         clock.wall,
     )
-    if store.database:  # A directory has one process. Of a database this process's life may be over.
+    if store.database:  # A directory has one process. The life of this one in a database may be over.
         core.check_life = store.sync
     core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from pubsub.base.threads import start_thread
 from pubsub.client.core.group_core import GroupCore
@@ -17,13 +18,26 @@ from pubsub.client.core.group_looks import LookedUp, Silent, settling
 from pubsub.client.storage.interface import ClientStore
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError, StorageError
 
-if TYPE_CHECKING:
-    from pubsub.client.session import Session
-
 LOOKS_MAX: Final = 16
 """Most members of one look. The service asks again about the others."""
 
 _log: Final = logging.getLogger("pubsub.client")
+
+
+class Looking(Protocol):
+    """What a look needs of its session."""
+
+    name: str
+    store: ClientStore
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """Hold the lock, and refuse a session that is over."""
+
+    def follow(self) -> None:
+        """Take a turn."""
+
+    def wake(self) -> None:
+        """Let the thread of the sockets look at the timers."""
 
 
 class Looks:
@@ -35,10 +49,16 @@ class Looks:
 
     topic = ""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Looking) -> None:
         self._session = session
         self._found: deque[tuple[Silent, LookedUp | None]] = deque()
         self._running = False
+
+    def follow(self, core: GroupCore, store: ClientStore) -> None:
+        """Begin a look if answers have named members, and tell what was found. The session's lock is held."""
+        if core.silent:
+            self.begin(core, store)
+        self.take(core)
 
     def begin(self, core: GroupCore, store: ClientStore) -> None:
         """Look up the members that answers have named, unless a look is under way. The session's lock is held.
@@ -104,7 +124,7 @@ class Looks:
         self._found.clear()
 
 
-def ended_by_a_member(session: Session, error: BaseException) -> bool:
+def ended_by_a_member(session: Looking, error: BaseException) -> bool:
     """Return True if another member of a group has ended the life of this client, so that a call goes on in a new one.
 
     Args:

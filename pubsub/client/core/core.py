@@ -85,8 +85,7 @@ class ClientCore:
         doors: proxies that refuse this client.
         sync_at: time by which the commits so far are fsynced; None: all are.
         copied: the error to raise, if an answer has shown that a copy of this state was used elsewhere.
-        check_life: called before an answer is taken as such a sign. It raises a StorageError if another process has
-            continued the same state, or if the store cannot tell; the answer counts as lost then.
+        check_life: called before an answer counts as such a sign; raises StorageError if another process goes on.
     """
 
     def __init__(
@@ -99,20 +98,15 @@ class ClientCore:
     ) -> None:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
         self.publisher, self.proxy = settings.publisher, 0
-        self.refusing = RefusingProxies(settings.proxies)
-        sizes = settings.window, settings.outbox_bytes_max
-        self.outbox = Outbox(numbers, cuts, self._retries, *sizes, settings.database)
-        self.subscriptions: dict[str, Subscription] = {}
-        self.due: list[Due] = []
+        self.refusing, room = RefusingProxies(settings.proxies), (settings.window, settings.outbox_bytes_max)
+        self.outbox = Outbox(numbers, cuts, self._retries, *room, settings.database)
+        self.subscriptions, self.due = dict[str, Subscription](), list[Due]()
         self.wants_sync = False
         self.copied: StateCopied | None = None
         self.check_life: Callable[[], None] = _nothing
-        self._awake: dict[str, Subscription] = {}
-        self._unsynced: dict[str, Subscription] = {}
+        self._awake, self._unsynced = dict[str, Subscription](), dict[str, Subscription]()
         self.sync_at: float | None = None
-        self.flights = Flights()
-        self.groups = Groups()
-        self.waiting = WaitingMessages()
+        self.flights, self.groups, self.waiting = Flights(), Groups(), WaitingMessages()
 
     def _retries(self) -> Retries:
         settings = self.settings

@@ -57,8 +57,7 @@ class GroupCore(PatternCore):
         wall: Callable[[], float],
     ) -> None:
         super().__init__(settings, numbers, cuts, load_taken, wall)
-        self.members: dict[tuple[str, str], GroupMember] = {}
-        self.former: list[GroupMember] = []
+        self.members, self.former = dict[tuple[str, str], GroupMember](), list[GroupMember]()
         self.silent, self.settling, self._settled = list[Silent](), list[tuple[GroupMember, Work]](), list[int]()
         self._last_member, self.cuts, self._group_flights = 0, cuts, dict[int, _Flight]()
 
@@ -269,6 +268,7 @@ class GroupCore(PatternCore):
             self.due.append(Due([GroupForgotten(member.member)]))
 
     def _superseded(self, member: GroupMember, work: Work, status: Status) -> None:
+        self.check_life()
         if status.reason == LATER:
             if status.number > self.numbers.highest:
                 evidence = f"group {member.name} of {member.topic} has a later message of this client"

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pubsub.client.awaited import Awaited
 from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.session import Session
 
 Returned = TypeVar("Returned")
+
+
+class Waits(Protocol):
+    """Lets coroutines wait, as `Awaited` does."""
+
+    async def wait(self, wait: Wait) -> bool:
+        """Wait; return True if the condition was met in time."""
 
 
 async def apart(session: Session, work: Callable[[], Returned]) -> Returned:
@@ -19,7 +25,7 @@ async def apart(session: Session, work: Callable[[], Returned]) -> Returned:
     return work() if thread is None or session.held_here else await thread.run(work)
 
 
-async def run_apart(session: Session, awaited: Awaited, flow: Flow[Result]) -> Result:
+async def run_apart(session: Session, awaited: Waits, flow: Flow[Result]) -> Result:
     """Run a call's flow, each of its steps apart."""
     done: bool | None = None
     try:

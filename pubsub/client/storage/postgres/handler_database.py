@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -16,13 +16,39 @@ from pubsub.client.storage.inherited import Inherited
 from pubsub.client.storage.interface import Bindings, ErrorKind, Value
 from pubsub.client.storage.postgres import errors
 from pubsub.client.storage.postgres.connecting import StoreConnection
+from pubsub.client.storage.postgres.handler_pool import HandlerPool
 from pubsub.errors import AfterFork
-
-if TYPE_CHECKING:
-    from pubsub.client.storage.postgres.store import PostgresStore
 
 _BEGIN: Final = "begin isolation level read committed read write; select set_config('pubsub.tx', '{}', true)"
 _CHECK: Final = "set constraints all immediate"
+
+
+class HandlerStore(Protocol):
+    """What a handler's transaction needs of the client's store."""
+
+    path: str
+
+    @property
+    def handlers(self) -> HandlerPool:
+        """The connections of handlers."""
+
+    @property
+    def in_handlers(self) -> set[HandlerDatabase]:
+        """The open transactions."""
+
+    def is_in_doubt(self, connection: StoreConnection) -> bool:
+        """Return True if nobody knows yet if a commit on this connection has happened."""
+
+    def end_beside(self, connection: StoreConnection, mark: str, work: Callable[[], None]) -> None:
+        """Commit on this connection."""
+
+    def apply_on(self, cursor: psycopg.Cursor[tuple[Any, ...]], changes: Iterable[Change]) -> None:
+        """Apply changes by a cursor."""
+
+    def query_on(
+        self, cursor: psycopg.Cursor[tuple[Any, ...]], statement: str, parameters: Sequence[Value]
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement of the common subset by a cursor, and return its rows."""
 
 
 class HandlerDatabase:
@@ -32,7 +58,7 @@ class HandlerDatabase:
         store: the client's store.
     """
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: HandlerStore) -> None:
         self._store, self.path = store, store.path
         self._taken: StoreConnection | None = None
         self._mark = ""
