@@ -97,6 +97,9 @@ class Beside(Looking):
         found = self._database.read(f"select {key} from pubsub.state where client = %s", (self._client,))
         return found[0][0]
 
+    def sync(self) -> None:
+        """Nothing of a comparison is written."""
+
     def save_milliseconds(self, milliseconds: int) -> None:
         """Nothing of a comparison is written."""
 

@@ -276,7 +276,7 @@ class ClientCore:
         elif status.outcome in {Outcome.REFUSED, Outcome.DENIED, Outcome.GONE}:
             deny(sub, refusal(self.settings.client, "subscribe" if sub.intent.on else "unsubscribe", sub.topic, status))
         else:
-            self._retry_later(sub, status, now)
+            retry_later(sub, status, now)
 
     def _intent_superseded(self, sub: Subscription, status: Status) -> None:
         """Handle a higher number at the service: one call of the application may go above it, once."""
@@ -319,15 +319,7 @@ class ClientCore:
         elif outcome is Outcome.DENIED:
             deny(sub, refusal(self.settings.client, "get", sub.topic, status))
         else:
-            self._retry_later(sub, status, now)
-
-    def _retry_later(self, sub: Subscription, status: Status, now: float) -> None:
-        sub.trouble = status.reason.replace("_", " ") or status.outcome.value
-        sub.deadline = now + sub.retries.patience
-        if status.outcome is Outcome.MOVED:
-            sub.fence.follow(status.log)
-        elif status.outcome is Outcome.UNKNOWN:
-            sub.fence.shun(status.log)
+            retry_later(sub, status, now)
 
     # Sending
 
@@ -422,6 +414,15 @@ class ClientCore:
 
 def _nothing() -> None:
     """Stand in for the store of a session."""
+
+
+def retry_later(sub: Subscription, status: Status, now: float) -> None:
+    sub.trouble = status.reason.replace("_", " ") or status.outcome.value
+    sub.deadline = now + sub.retries.patience
+    if status.outcome is Outcome.MOVED:
+        sub.fence.follow(status.log)
+    elif status.outcome is Outcome.UNKNOWN:
+        sub.fence.shun(status.log)
 
 
 def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, now: float) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.clients import ClientNode
+from tests.simulation.database.connection import CRASHED
 from tests.simulation.database.usurping import Usurper
 from tests.simulation.disk import disks
 from tests.simulation.faults.kinds import Fault
@@ -58,9 +59,11 @@ class OfDatabases:
             database.away_until = self.world.now + self.random.choice((0.1, 1.0, 3.0)) * self.random.random()
 
     def crash(self) -> None:
-        """A database ends, and starts again."""
+        """A database ends, and starts again: now, or just after a commit that need not be durable."""
         one = self._any()
-        if one is not None:
+        if one is not None and self.random.random() < 0.5:
+            self.world.databases.endings[one.name] = CRASHED
+        elif one is not None:
             database = self.world.databases.named(one.node.database)
             database.crash()
             database.away_until = self.world.now + self.random.choice((0.02, 0.3)) * self.random.random()

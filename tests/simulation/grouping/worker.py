@@ -278,7 +278,7 @@ class Worker(ClientNode):
             self._watch_commits(source)
             handler = partial(self._handle, membership)
             taken = await in_tasks(
-                self.session, source, handler, timeout, most, concurrency, self._run, self._run, self._breathe
+                self.session, source, handler, timeout, most, concurrency, self._run, self._breathe
             )  # fmt: skip
         except (PubsubError, HandlerError, apsw.Error) as raised:
             error = raised
