@@ -120,8 +120,7 @@ class Session(Steps):
             self.store.on_lost = self.was_interrupted
             with self.store.errors(loading=True):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
-            if self.store.database:  # A directory has one process. Of a database this one's life may be over.
-                self.core.check_life = self.store.sync
+            self.core.check_life = self.store.sync if self.store.database else self.core.check_life
             if sink is not None:
                 self._record(sink, boot, owned=sink is self._parts.sink)
             self._messenger = self._parts.messenger = messenger or Messenger(context, self.clock)

@@ -81,8 +81,8 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     init = GroupMember.__init__
 
-    def named(self: Any, member: int, client: str, topic: str, name: str, store: str, retries: Any) -> None:
-        init(self, member, client, topic, name, f"{crc32(client.encode()):016x}", retries)
+    def named(self: Any, member: int, client: str, topic: str, name: str, store: str, *rest: Any) -> None:
+        init(self, member, client, topic, name, f"{crc32(client.encode()):016x}", *rest)
 
     substitute(stack, GroupMember, "__init__", named)
 
