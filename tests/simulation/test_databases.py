@@ -23,12 +23,11 @@ FULL = (based, 2), (based, 4), (usurped, 1), (restored, 2), (grouped_bases, 1)
 SHOWN = {
     "databases: a plain read after a lost COMMIT": 1,
     "databases: check first, then write": 6,
-    "databases: no life check": 17,
+    "databases: no life check": 50,
     "databases: no number check": 5,
     "databases: an older database is taken as it is": 0,
     "databases: no mark check": 1,
     "databases: a commit may be lost in a crash": 3,
-    "databases: a look does not end the life": 17,
     "databases: an answer shows a copy to a process whose life is over": 2,
 }
 """A seed that shows a breakage, of the family that `focus` names."""
