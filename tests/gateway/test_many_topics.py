@@ -98,8 +98,9 @@ def test_the_page_shows_searches_sorts_and_pages_topics_by_the_keyboard(url: str
     browser.press("/")
     until(lambda: browser.run("return document.activeElement.name") == "search", "the search has the focus")
     browser.press(*"area6/topic-00")
-    until(lambda: "found" in browser.text("#total"), "it is searched for")
-    assert first().startswith("area6/topic-00")
+    # A slow browser shows the topics found for the first letters before those for all.
+    until(lambda: first().startswith("area6/topic-00"), "it is searched for")
+    assert "found" in browser.text("#total")
     browser.run("const s = document.querySelector('#sort'); s.value = 'records'; s.onchange()")
     until(lambda: first() == max(name for name in names() if "area6/topic-00" in name), "the largest is first")
     browser.type("#search input", "\ue007")  # Enter opens the first.

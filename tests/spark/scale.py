@@ -27,12 +27,14 @@ from urllib.parse import unquote
 from zlib import crc32
 
 import pyarrow.parquet as pq
+from pyspark.sql.functions import date_format
 
 from pubsub.client.requests import Proxies
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
-from pubsub.spark.archive import archive
+from pubsub.spark.archive import BY, PARQUET
+from pubsub.spark.archive import writer as archive_writer
 from pubsub.spark.datasource import PubsubDataSource
-from pubsub.spark.pipelines import Place
+from pubsub.spark.pipelines import Place, begin, source
 from pubsub.spark.ranges import Topics
 from tests.faults.cluster import Process, until
 from tests.faults.members import PLAIN, SERVER, Members
@@ -299,14 +301,13 @@ def drive(facts: dict[str, Any]) -> None:
     writer = rows.select("value").writeStream.format("pubsub").option("proxies", facts["proxies"]).option("topic", COPY)
     writer = writer.option("timeout", "120").option("checkpointLocation", str(directory / copied))
     trigger: dict[str, Any] = {"availableNow": True} if facts["once"] else {"processingTime": "1 seconds"}
+    place = Place(proxies=tuple(facts["proxies"].split(",")), timeout=120.0)
+    dated = source(spark, place, TOPICS, filed, facts["batch"]).withColumn("date", date_format("stamp", "yyyy-MM-dd"))
+    files = archive_writer(spark, dated, PARQUET, str(directory / "archive"), BY)
     queries = [
         writer.trigger(**trigger).start(),
-        archive(
-            spark, Place(proxies=tuple(facts["proxies"].split(",")), timeout=120.0), TOPICS,
-            str(directory / "archive"), name=filed, checkpoint=str(directory / filed), once=facts["once"], seconds=1.0,
-            records=facts["batch"],
-        ),
-    ]  # fmt: skip
+        begin(files, filed, str(directory / filed), once=facts["once"], seconds=1.0),
+    ]
     print("running", flush=True)
     while any(each.isActive for each in queries):
         for each in queries:
