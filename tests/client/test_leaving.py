@@ -103,6 +103,7 @@ def test_the_open_batch_of_a_garbage_collected_publisher_is_put_with_a_warning(
 ) -> None:
     with cluster.client(name) as client:
         client.subscribe(topic)
+        timers = list(client._session.timers)
         publisher = client.publisher(topic, linger=60.0)
         for number in range(5):
             publisher.put(b"%d" % number)
@@ -110,7 +111,7 @@ def test_the_open_batch_of_a_garbage_collected_publisher_is_put_with_a_warning(
             del publisher
         found = [message.body for message in client.messages(topic, timeout=1.0)]
         assert found == [b"0", b"1", b"2", b"3", b"4"]
-        assert client._session.timers == [client._session.accumulator], "the publisher's own is gone"
+        assert client._session.timers == timers, "the publisher's own is gone"
 
 
 def test_the_warning_about_one_open_message_is_in_the_singular(

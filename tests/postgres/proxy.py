@@ -21,6 +21,7 @@ class Cutting:
     Attributes:
         cut_behind: bytes of a client's message. The message is passed on, the connection to the client is cut before
             the answer comes back, and PostgreSQL carries the message out; None: nothing is cut.
+        cut_answer: as `cut_behind`, but the connection is cut when the answer comes, so the message was carried out.
         cut_before: the same, but the message is not passed on.
         cuts_all: a cut is one of all connections, as when the network is down.
         refuses: no new connection is taken.
@@ -32,6 +33,8 @@ class Cutting:
         self.postgres = postgres
         self.cut_behind: bytes | None = None
         self.cut_before: bytes | None = None
+        self.cut_answer: bytes | None = None
+        self._unanswered: set[socket.socket] = set()
         self.refuses = self.stalls = self.cuts_all = False
         self.cuts = 0
         self._open: list[socket.socket] = []
@@ -96,6 +99,9 @@ class Cutting:
                     self.cut_before = None
                     self._cut(client, server)
                     return
+                if self.cut_answer is not None and self.cut_answer in data:
+                    self.cut_answer = None
+                    self._unanswered.add(client)
                 behind = self.cut_behind is not None and self.cut_behind in data
                 if behind:
                     self.cut_behind = None
@@ -120,6 +126,9 @@ class Cutting:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 16):
                 self._hold()
+                if client in self._unanswered:
+                    self._cut(client, server)
+                    return
                 client.sendall(data)
         _shut(client)
 

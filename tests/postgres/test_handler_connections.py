@@ -227,7 +227,7 @@ def test_a_child_process_of_a_handler_does_not_use_its_connection(client: Client
 # A connection that is lost in a commit
 
 
-@pytest.mark.parametrize(("where", "happened"), [("cut_behind", True), ("cut_before", False)])
+@pytest.mark.parametrize(("where", "happened"), [("cut_answer", True), ("cut_before", False)])
 def test_the_sessions_connection_decides_a_commit_whose_answer_was_lost(
     store: PostgresStore, network: Cutting, where: str, happened: bool
 ) -> None:

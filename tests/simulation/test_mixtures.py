@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.simulation.database.plan import basing
 from tests.simulation.families import EXCUSES
 from tests.simulation.grouping.plan import grouping
 from tests.simulation.history import ACKED, History, Put
@@ -44,7 +45,7 @@ def test_some_runs_have_mixtures_and_no_earlier_release_is_in_them() -> None:
     chosen = [after for before, after in changed if asdict(before) != asdict(after)]
     assert 20 < len(chosen) < 60
     assert not any(fate.older or fate.older_members for fate in chosen)
-    assert DRAWN_APART[-2:] == (mixing, grouping), "it sees what the others chose; groups come apart"
+    assert DRAWN_APART[-3:] == (mixing, grouping, basing), "it sees what the others chose; groups and databases do not"
 
 
 def test_a_mixture_goes_without_the_faults_that_its_parts_cannot_allow_for() -> None:
