@@ -58,7 +58,8 @@ class SourceOptions:
         records_max, bytes_max: limits of one micro-batch; 0 for no limit.
         records_min: number of records that a micro-batch waits for; 0 for none.
         delay_max: seconds after the last micro-batch at which the next one waits for no more records.
-        partitions_min: minimum number of parts of a batch, if it has enough records; 0 takes the number of cores.
+        partitions_min: minimum number of parts of a batch, however small; 0 for none.
+        partitions_default: the same, but no part has fewer than 1,000 records; 0 takes the number of cores.
         part_records_max: maximum records of a part; 0 for the built-in limit.
         fail_on_data_loss: end the query if records are lost.
         columns: names of the columns of a row.
@@ -83,6 +84,7 @@ class SourceOptions:
     records_min: int = 0
     delay_max: float = DELAY_SECONDS
     part_records_max: int = 0
+    partitions_default: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,7 @@ _SOURCE: Final = _COMMON | {
     "minoffsetspertrigger",
     "maxtriggerdelay",
     "minpartitions",
+    "defaultpartitions",
     "maxrecordsperpartition",
     "failondataloss",
     "includeheaders",
@@ -167,6 +170,7 @@ _SPELT: Final = {
         "maxRecordsPerBatch",
         "maxBytesPerBatch",
         "minPartitions",
+        "defaultPartitions",
         "failOnDataLoss",
         "includeHeaders",
         "takeOver",
@@ -223,6 +227,7 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         delay_max=_delay(given),
         bytes_max=_count(given, "maxbytespertrigger"),
         partitions_min=_count(given, "minpartitions"),
+        partitions_default=_count(given, "defaultpartitions"),
         part_records_max=_count(given, "maxrecordsperpartition"),
         fail_on_data_loss=_flag(given, "failondataloss", default=True),
         columns=(*COLUMNS, "headers") if _flag(given, "includeheaders", default=False) else COLUMNS,

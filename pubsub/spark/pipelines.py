@@ -262,7 +262,7 @@ def source(
     """
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
     options |= {"maxOffsetsPerTrigger": str(records)} | place.options
-    options |= {"minPartitions": str(spark.sparkContext.defaultParallelism)}
+    options |= {"defaultPartitions": str(spark.sparkContext.defaultParallelism)}
     columns = HEADED_SCHEMA if headers else SCHEMA
     options |= {"takeOver": "true"} if place.take_over else {}
     return spark.readStream.format("pubsub").schema(columns).options(**options).load()

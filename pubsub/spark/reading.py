@@ -133,7 +133,7 @@ def parts_of(
     """
     total = sum(plan.records for _, plan in plans.values())
     size = sum(plan.bytes for _, plan in plans.values())
-    least = options.partitions_min or os.cpu_count() or 1
+    least = options.partitions_min or options.partitions_default or os.cpu_count() or 1
     # A multiple of the least number, so that the last round of tasks leaves no core without one.
     wanted = least * max(1, -(-total // (PART_RECORDS * least)), -(-size // (PART_BYTES * least)))
     records = max(-(-total // wanted), 1 if options.partitions_min else PART_RECORDS_MIN)

@@ -108,7 +108,7 @@ def test_a_start_is_a_time_or_milliseconds(text: str) -> None:
         ({"timeout": "0"}, "option timeout is 0; give a number of seconds"),
         ({"timeout": "soon"}, "option timeout is soon"),
         ({"proxies": "localhost:5601"}, "option proxies: localhost:5601 is not an address such as tcp://host:5601"),
-        ({"colour": "blue"}, "option colour is not known; the options are clientId, endingOffsets, endingTimestamp"),
+        ({"colour": "blue"}, "option colour is not known; the options are clientId, defaultPartitions, endingOffsets"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
