@@ -3,10 +3,10 @@
     pip install '.[spark,java]' 'pyiceberg[sql-sqlite]'
     PUBSUB_PROXIES_FILE=cluster/proxies python to_iceberg.py orders lake
 
-Run it again to add the messages that were put since. It may be killed at any time. Executors write the Parquet files of
-a batch. Then the driver adds them to the table, and the batch's number to the table's properties, in one transaction.
-A batch that is repeated after a kill finds its number there. Of two programs with one checkpoint, one ends with
-PyIceberg's CommitFailedException. Files that no transaction added stay in folders of their own, and nothing reads them.
+Run it again to add later messages. It may be killed at any time. Executors write the Parquet files of a batch. Then the
+driver adds them to the table, and the batch's number to the table's properties, in one transaction. A batch that is
+repeated after a kill finds its number there. Of two programs with one checkpoint, one ends with PyIceberg's
+CommitFailedException. Files that no transaction added stay in folders of their own, and nothing reads them.
 
 The catalog here is a SQLite file. For another one, change `catalog`: https://py.iceberg.apache.org/configuration/.
 """
@@ -80,7 +80,7 @@ def archive(spark: Any, topic: str, directory: Path) -> None:
 def main(topic: str, directory: Path) -> None:
     directory = directory.absolute()
     directory.mkdir(parents=True, exist_ok=True)
-    spark = start("local[2]", spark_sql_parquet_outputTimestampType="TIMESTAMP_MICROS")
+    spark = start("local[2]")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # Iceberg knows no other.
     archive(spark, topic, directory)
     messages = opened(directory).scan(selected_fields=("message_id",)).to_arrow()
