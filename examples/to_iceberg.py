@@ -3,10 +3,10 @@
     pip install '.[spark,java]' 'pyiceberg[sql-sqlite]'
     PUBSUB_PROXIES_FILE=cluster/proxies python to_iceberg.py orders lake
 
-Run it again to add later messages. It may be killed at any time. Executors write the Parquet files of a batch. Then the
-driver adds them to the table, and the batch's number to the table's properties, in one transaction. A batch that is
-repeated after a kill finds its number there. Of two programs with one checkpoint, one ends with PyIceberg's
-CommitFailedException. Files that no transaction added stay in folders of their own, and nothing reads them.
+Run it again to add later messages. It may be killed at any time. Executors write the files of a batch. Then the driver
+adds them and the batch's number to the table in one transaction. A batch that is repeated after a kill finds its number
+there. Of two programs with one checkpoint, one ends with PyIceberg's CommitFailedException. Nothing reads files that no
+transaction added.
 
 The catalog here is a SQLite file. For another one, change `catalog`: https://py.iceberg.apache.org/configuration/.
 """
