@@ -5,8 +5,7 @@
 
 Run it again to add later messages. It may be killed at any time. Executors write the files of a batch. Then the driver
 adds them and the batch's number to the table in one transaction. A batch that is repeated after a kill finds its number
-there. Of two programs with one checkpoint, one ends with PyIceberg's CommitFailedException. Nothing reads files that no
-transaction added.
+there. Of two programs with one checkpoint, one ends with PyIceberg's CommitFailedException.
 
 The catalog here is a SQLite file. For another one, change `catalog`: https://py.iceberg.apache.org/configuration/.
 """
