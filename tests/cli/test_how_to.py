@@ -200,8 +200,9 @@ def test_a_family_of_topics_is_subscribed_to_before_its_topics_begin(tmp_path: P
     assert lines[-1].startswith("pubsub topic unsubscribe 'orders.>'")
     found = typed(tmp_path, [*lines, f"{sys.executable} family.py"], "cluster")
     taken = re.findall(r'"topic": ?"(orders[a-z.]+)".*?"body": ?"(\w+)', found, re.DOTALL)
-    # Each topic has an order of its own; which of two topics comes first is not promised.
-    assert sorted(taken) == [("orders.asia", "rice"), ("orders.eu", "tea"), ("orders.us.east", "milk")]
+    # The gateway's subscriber is a moment younger than these two, which may come to it as well (FA4), before the third.
+    assert {("orders.eu", "tea"), ("orders.us.east", "milk")} <= set(taken)
+    assert len(taken) == 3
     assert "billing is not subscribed to orders.eu any more" in found
     assert "orders.asia b'rice'" in found
 
