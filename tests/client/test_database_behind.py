@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from rig import LOG, Rig, status
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.client.core.chain import DONE, UNSURE
-from pubsub.errors import StateCopied
+from pubsub.errors import StateCopied, StorageError
 from pubsub.protocol import Outcome, Put
 
 
@@ -65,3 +66,28 @@ def test_a_put_asks_nothing_after_a_discard_since_the_discarded_may_be_at_the_se
     assert isinstance(out.message, Put)
     assert (out.message.previous, out.message.sole_owner) == (0, 1)
     assert row.previous == 0
+
+
+def over() -> None:
+    raise StorageError("state", "another process has it")
+
+
+def test_an_answer_to_a_put_shows_no_copy_while_the_life_is_not_certain() -> None:
+    rig = Rig()
+    rig.put(1)
+    (out,) = rig.turn()
+    rig.core.check_life = over
+    with pytest.raises(StorageError, match="another process has it"):
+        rig.answer(out, status(Outcome.DUPLICATE, last=rig.core.numbers.highest + 1, log=LOG))
+    assert rig.core.copied is None
+
+
+def test_an_answer_to_a_subscription_supersedes_nobody_while_the_life_is_not_certain() -> None:
+    rig = Rig()
+    sub, out = rig.intend()
+    higher = status(Outcome.SUPERSEDED, number=NUMBER_MAX // 2, epoch=7)
+    (again,) = rig.answer(out, higher)  # Once a call may go above a higher number.
+    rig.core.check_life = over
+    with pytest.raises(StorageError, match="another process has it"):
+        rig.answer(again, higher)
+    assert sub.failure is None

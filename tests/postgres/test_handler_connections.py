@@ -20,9 +20,12 @@ from pubsub.embedded import Embedded
 from pubsub.errors import AfterFork, HandlerMisused, StorageError
 from tests.client.opened import bodies, names
 from tests.faults.cluster import until
+from tests.postgres.behind_relay import network, store
 from tests.postgres.proxy import COMMIT, Cutting
 from tests.postgres.server import Postgres
 from tests.postgres.stores import counters, name_of, opened, row
+
+__all__ = ["network", "store"]
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +39,6 @@ def client(cluster: Embedded, database: str) -> Iterator[Client]:
     with psycopg.connect(database) as other:
         other.execute("create table ledger (body text primary key)")
     with cluster.client(f"client{next(names)}", database=database, timeout=20.0) as made:
-        yield made
-
-
-@pytest.fixture
-def network(postgres: Postgres) -> Iterator[Cutting]:
-    with Cutting(postgres) as relay:
-        yield relay
-
-
-@pytest.fixture
-def store(network: Cutting, database: str) -> Iterator[PostgresStore]:
-    """A store whose connections go through the relay."""
-    with closing(opened(network.url(name_of(database)))) as made:
-        made.commit([row(1)])
         yield made
 
 
@@ -165,6 +154,25 @@ def test_deferred_checks_fail_the_handler(client: Client, database: str) -> None
         client.process(topic, orphan)
     assert client.process(topic, both, timeout=20) == 1
     assert ledger(database) == ["a"]
+
+
+def test_a_deferred_check_that_waits_for_another_handler_lets_it_commit(client: Client, database: str) -> None:
+    """The check waits without the session's lock, which the other handler needs: PostgreSQL sees no such deadlock."""
+    topic = f"topic{next(names)}"
+    with psycopg.connect(database) as other:
+        other.execute("create table seat (body text unique deferrable initially deferred)")
+    client.subscribe(topic)
+    client.put_many(topic, [b"a", b"b"])
+    both = threading.Barrier(2)
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        transaction.execute("insert into seat values ('1')")
+        both.wait(20)
+
+    with pytest.raises(Exception, match="duplicate key"):
+        client.process(topic, handle, timeout=20, hold="none", concurrency=2)
+    with psycopg.connect(database) as other:
+        assert other.execute("select body from seat").fetchall() == [("1",)]
 
 
 def test_handlers_wait_for_a_connection(client: Client, database: str, monkeypatch: pytest.MonkeyPatch) -> None:

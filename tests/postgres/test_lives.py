@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg
 import pytest
 
+from pubsub import Embedded, embedded
 from pubsub.client.errors import DatabaseOlder
 from pubsub.client.storage.postgres.store import PostgresStore
 from pubsub.errors import StorageError, StoreInUse
 from tests.faults.cluster import until
+from tests.postgres.behind_relay import network, store
 from tests.postgres.proxy import Cutting
 from tests.postgres.server import Postgres
 from tests.postgres.stores import counters, name_of, opened, row
 
-
-@pytest.fixture
-def network(postgres: Postgres) -> Iterator[Cutting]:
-    with Cutting(postgres) as relay:
-        yield relay
-
-
-@pytest.fixture
-def store(network: Cutting, database: str) -> Iterator[PostgresStore]:
-    """A store whose connections go through the relay."""
-    with closing(opened(network.url(name_of(database)))) as made:
-        made.commit([row(1)])
-        yield made
+__all__ = ["network", "store"]
 
 
 # One life at a time
@@ -201,3 +190,17 @@ def test_a_copy_of_a_database_counts_a_power_cut(postgres: Postgres, database: s
             assert store.state("cuts") == 1
     finally:
         postgres.drop_database(copy)
+
+
+def end_the_life_of_a_client(cluster: Embedded, database: str) -> None:
+    with cluster.client("billing", database=database) as client:
+        client._session.core.check_life()
+        with psycopg.connect(database) as other:
+            other.execute("update pubsub.state set life = 'another'")
+        with pytest.raises(StorageError):
+            client._session.core.check_life()
+
+
+def test_a_client_asks_its_database_before_an_answer_shows_a_copy(database: str) -> None:
+    with embedded() as cluster, pytest.raises(StoreInUse):  # Its close raises it, too.
+        end_the_life_of_a_client(cluster, database)

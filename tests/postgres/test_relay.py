@@ -103,6 +103,23 @@ def test_a_spare_takes_over_and_messages_in_the_outbox_are_sent_by_it(
                 assert spare.running.snapshot().counters["takeovers"] == 1
 
 
+def test_a_relay_that_waits_for_its_successor_holds_no_row(
+    cluster: Embedded, postgres: Postgres, shop: Connection, tmp_path: Path
+) -> None:
+    """Otherwise the successor, with the client's row locked, would wait for that row, and both for ever."""
+    url = url_of(postgres, shop)
+    waiting = "select count(*) from pg_locks where not granted"
+    with cluster.client("reader-9") as reader, ThreadedRelay(cluster, url, tmp_path) as relay:
+        reader.subscribe("orders-9")
+        relay.wait(active=True)
+        with psycopg.connect(url) as successor:
+            successor.execute("select from pubsub.state for update")
+            insert(shop, "orders-9", b"row")
+            until(lambda: shop.execute(waiting).fetchone() != (0,), "the relay waits")
+            successor.execute("select from pubsub.outgoing for update nowait")
+        assert [message.body for message in received(reader, "orders-9", 1)] == [b"row"]
+
+
 def test_a_lost_connection_ends_no_relay_and_repeats_no_message(
     cluster: Embedded, postgres: Postgres, shop: Connection, tmp_path: Path
 ) -> None:

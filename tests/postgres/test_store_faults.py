@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -15,25 +14,14 @@ from pubsub.client.errors import CommitInDoubt
 from pubsub.client.storage.postgres.store import PostgresStore
 from pubsub.errors import HandlerMisused, StorageError
 from tests.faults.cluster import until
+from tests.postgres.behind_relay import network, store
 from tests.postgres.proxy import COMMIT, Cutting
 from tests.postgres.server import Postgres
 from tests.postgres.stores import counters, name_of, opened, row
 
+__all__ = ["network", "store"]
+
 LOG = "a" * 16
-
-
-@pytest.fixture
-def network(postgres: Postgres) -> Iterator[Cutting]:
-    with Cutting(postgres) as relay:
-        yield relay
-
-
-@pytest.fixture
-def store(network: Cutting, database: str) -> Iterator[PostgresStore]:
-    """A store whose connections go through the relay."""
-    with closing(opened(network.url(name_of(database)))) as made:
-        made.commit([row(1)])
-        yield made
 
 
 # A connection that is lost in a commit

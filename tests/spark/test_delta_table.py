@@ -148,8 +148,12 @@ def test_files_of_a_batch_being_written_and_of_earlier_versions_stay(tmp_path: P
     assert table(tmp_path, rows_of(2).schema).commit(2, running)
     assert by_delta_rs(tmp_path) == expected(3)
     assert held.to_pyarrow_table().num_rows == 2 * ROWS, "the version before the compaction can be read"
+    other = tmp_path / running[0].path  # Of another query, with the number of a batch that this one has committed.
+    other = other.with_name(other.name.replace(NAME, "f" * len(NAME)))
+    other.write_bytes(b"")
     killed = write(str(tmp_path), 1, 2)
     assert tidy(str(tmp_path), QUERY, NAME) == len(killed)
+    assert other.exists()
     assert foreign.exists()
     assert tidy(str(tmp_path / "none"), QUERY, NAME) == 0
 

@@ -19,6 +19,7 @@ from pubsub.errors import (
     NotAllowed,
     NotSubscribed,
     StateCopied,
+    StorageError,
     Superseded,
     Unavailable,
 )
@@ -144,6 +145,25 @@ def test_a_client_that_was_opened_elsewhere_stops(service: Service) -> None:
         service.put(b"")
         client.subscribe("t", group="g")
         assert client.get("t", 5.0, group="g") is not None
+
+
+@pytest.mark.parametrize(("reason", "ahead"), [("a_later_message_came", 1 << 50), ("opened_again", 0)])
+def test_a_sign_of_a_copy_is_none_while_the_life_of_the_state_is_not_certain(
+    service: Service, reason: str, ahead: int
+) -> None:
+    def sign(message: Any) -> Status | None:
+        if isinstance(message, Work):
+            return Status("s1", Outcome.SUPERSEDED, reason=reason, number=message.number + ahead, log=LOG)
+        return None
+
+    def over() -> None:
+        raise StorageError("state", "another process has it")
+
+    with service.client("w1") as client:
+        client.subscribe("t", group="g")
+        client._session.core.check_life = over
+        service.refuse = sign
+        assert client.get("t", 1.0, group="g") is None
 
 
 def test_a_denied_member_may_ask_again(service: Service) -> None:

@@ -8,7 +8,9 @@ import threading
 import pytest
 
 from pubsub.client.core.group_looks import LookedUp, Silent
+from pubsub.client.settling import ended_by_a_member
 from pubsub.embedded import Embedded
+from pubsub.errors import Interrupted, StorageError
 from tests.client.opened import names
 from tests.faults.cluster import until
 
@@ -44,3 +46,16 @@ def test_calls_go_on_while_a_look_waits_for_the_database(
         answers.set()
         until(lambda: "member absent of group workers is not in the database" in caplog.text, "the look has ended")
     assert looks == ["absent"]
+
+
+@pytest.mark.parametrize(("ended", "error", "goes_on"), [
+    (True, StorageError("p", "r"), True), (True, Interrupted("c"), True),
+    (True, ValueError("handler"), False), (False, StorageError("p", "r"), False),
+])  # fmt: skip
+def test_a_call_goes_on_after_a_look_has_ended_its_life_and_after_nothing_else(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch, ended: bool, error: Exception, goes_on: bool
+) -> None:
+    with cluster.client(f"client{next(names)}") as client:
+        monkeypatch.setattr(client._session.store, "life_ended", ended)
+        assert ended_by_a_member(client._session, error) is goes_on
+        monkeypatch.undo()
