@@ -25,7 +25,7 @@ _log: Final = logging.getLogger("pubsub.client")
 
 
 class Looking(Protocol):
-    """What a look needs of its session."""
+    """The parts of a session for a look."""
 
     name: str
     store: ClientStore
@@ -55,7 +55,7 @@ class Looks:
         self._running = False
 
     def follow(self, core: GroupCore, store: ClientStore) -> None:
-        """Begin a look if answers have named members, and tell what was found. The session's lock is held."""
+        """Begin a look if answers have named members, and tell the findings. The session's lock is held."""
         if core.silent:
             self.begin(core, store)
         self.take(core)
@@ -88,7 +88,7 @@ class Looks:
             self._session.wake()
 
     def take(self, core: GroupCore) -> None:
-        """Let the core tell what was found. The session's lock is held."""
+        """Let the core tell the findings. The session's lock is held."""
         while self._found:
             one, found = self._found.popleft()
             member = one.member
@@ -105,7 +105,7 @@ class Looks:
         return float("-inf") if self._found else float("inf")
 
     def tick(self, now: float) -> None:
-        """Tell what was found in a turn, on the thread that drives the sockets."""
+        """Tell the findings in a turn, on the thread that drives the sockets."""
         try:
             with self._session.entered():
                 self._session.follow()
@@ -120,7 +120,7 @@ class Looks:
         """Do nothing: it holds no lock."""
 
     def forked(self, error: AfterFork) -> None:
-        """Forget what was found: the parent tells it."""
+        """Forget the findings: the parent tells them."""
         self._found.clear()
 
 

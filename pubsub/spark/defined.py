@@ -39,7 +39,7 @@ class Unparsed(PubsubError):
 
 
 def check(spark: SparkSession, made: Definition) -> Problems:
-    """Analyse a definition on no rows; return what is wrong with it."""
+    """Analyse a definition on no rows; return its problems."""
     problems = Problems()
     rows = spark.createDataFrame([], HEADED_SCHEMA if made.headers else SCHEMA)
     found = result(rows, made, problems)
@@ -54,7 +54,7 @@ def check(spark: SparkSession, made: Definition) -> Problems:
 
 
 def result(rows: DataFrame, made: Definition, problems: Problems) -> DataFrame:
-    """Return what the target gets of the source's rows."""
+    """Return the rows of the target."""
     found = rows.withColumn("date", F.date_format("stamp", "yyyy-MM-dd"))
     found = found.select(F.struct(*found.columns).alias(MESSAGE), *found.columns)
     if made.parse is not None:
@@ -91,7 +91,7 @@ def _fields(rows: DataFrame, parse: Parse) -> tuple[Column, Column]:
     schema = ", ".join((*(f"`{name}` {kind}" for name, kind in parse.fields.items()), f"`{_CORRUPT}` string"))
     text = F.col("value").cast("string")
     fields = F.from_json(text, schema, {"columnNameOfCorruptRecord": _CORRUPT})
-    # Spark takes the first object of a list, and what stands before a second one.
+    # Spark takes the first object of a list, and the text before a second one.
     bad = fields.isNull() | fields[_CORRUPT].isNotNull() | ~F.coalesce(text.rlike(r"^\s*\{"), F.lit(False))
     for name in parse.required:
         bad = bad | fields[name].isNull()

@@ -276,10 +276,7 @@ class Topics:
         Raises:
             RangeLost, Refused, Unavailable: see `Proxies.ask`.
         """
-        status = self._link.ask(Read(self._client, topic, None, start=stamp))
-        if status.outcome is not Outcome.SUCCESS:
-            raise gone(topic, None, None, status)
-        return read_plan(status).stands
+        return self._planned(Read(self._client, topic, None, start=stamp)).stands
 
     def last_before(self, topic: str, stamp: int) -> Position | None:
         """Return the position of the last stored record with an earlier timestamp, or the one before all records.
@@ -290,10 +287,13 @@ class Topics:
         Raises:
             RangeLost, Refused, Unavailable: see `Proxies.ask`.
         """
-        status = self._link.ask(Read(self._client, topic, None, before=stamp))
+        return self._planned(Read(self._client, topic, None, before=stamp)).latest
+
+    def _planned(self, request: Read) -> Plan:
+        status = self._link.ask(request)
         if status.outcome is not Outcome.SUCCESS:
-            raise gone(topic, None, None, status)
-        return read_plan(status).latest
+            raise gone(request.topic, None, None, status)
+        return read_plan(status)
 
     def acknowledge(self, topic: str, last: Position | None, token: int = 0, *, take_over: bool = False) -> None:
         """Acknowledge all records up to a position; None acknowledges nothing new.

@@ -1,4 +1,4 @@
-"""Writers of outgoing rows that keep a ledger in the same transactions, and the judge who compares it with messages.
+"""Writers of outgoing rows that keep a ledger in the same transactions, and the judge that compares it with messages.
 
 D7, the order of rows: those of one transaction in their order; of two transactions, if one began after the other had
 ended, in that order. The writers note both by one count of this process.
@@ -39,7 +39,7 @@ class Writers:
     Args:
         url: of the database, with the tables and the ledger.
         count: number of threads.
-        seed: of what they draw: sizes, roll-backs, and how long a transaction stays open.
+        seed: of their sizes, roll-backs, and how long a transaction stays open.
         pause: mean seconds between two transactions of a thread.
 
     Attributes:
@@ -116,7 +116,7 @@ def row_of(body: bytes) -> Row:
 def differences(
     ledger: dict[Row, str], received: dict[str, Sequence[Row]], spans: dict[tuple[int, int], Span]
 ) -> list[str]:
-    """Compare messages with the ledger; return what is wrong, nothing if each row came once and in the order of D7.
+    """Compare messages with the ledger; return the differences: none if each row came once and in the order of D7.
 
     Args:
         received: by topic, the rows in the order of their messages.

@@ -109,7 +109,7 @@ def _waiting(core: Any) -> list[tuple[object, ...]]:
 
 
 def _memberships(core: Any, fresh: Any) -> Iterator[str]:
-    """Memberships in consumer groups: their values, what is done, and what was begun."""
+    """Memberships in consumer groups: their values, done ranges and begun attempts."""
     for topic, name in sorted(core.members.keys() | fresh.members.keys()):
         one, other = core.members.get((topic, name)), fresh.members.get((topic, name))
         if one is None or other is None:

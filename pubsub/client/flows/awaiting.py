@@ -21,10 +21,10 @@ from typing import Any, Protocol
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft, LateDraft
 from pubsub.client.flows.apart import apart
-from pubsub.client.flows.work import Work
+from pubsub.client.flows.work import Work, make_ready
 from pubsub.client.session import Session
 from pubsub.client.storage.interface import Bindings, ErrorKind, HandlerDatabase
-from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
+from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused
 
 
@@ -282,12 +282,7 @@ class HandlerTransaction(Transaction):
 
     def _make_ready(self) -> None:
         """Do what may commit before this transaction, and check it. The lock is held."""
-        session, core = self._session, self._session.core
-        if core.copied is not None:
-            raise core.copied
-        session.check_disk()
-        session.accumulator.close_all()
-        core.numbers.ensure(TRANSACTION_RECORDS_MAX)
+        make_ready(self._session)
         self.check_usable()
 
     def _all_changes(self) -> Iterator[Change]:

@@ -12,6 +12,20 @@ from pubsub.client.session import Session
 from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
 
 
+def make_ready(session: Session) -> None:
+    """Do all that may commit before a transaction of the client. The lock is held.
+
+    Raises:
+        StateCopied: a copy of the state was used elsewhere. StorageError: the disk takes no writes.
+    """
+    core = session.core
+    if core.copied is not None:
+        raise core.copied
+    session.check_disk()
+    session.accumulator.close_all()
+    core.numbers.ensure(TRANSACTION_RECORDS_MAX)
+
+
 class Work:
     """One commit around a `with` block: its statements, its puts, and the result of `changes()`, called at its end.
 
@@ -40,13 +54,9 @@ class Work:
         self._transaction = transaction
 
     def __enter__(self) -> Transaction:
-        session, core = self._session, self._session.core
-        if core.copied is not None:
-            raise core.copied
-        session.check_disk()
-        session.accumulator.close_all()
-        core.numbers.ensure(TRANSACTION_RECORDS_MAX)
-        transaction = self._transaction or Transaction(session.store, Draft(core.outbox))
+        session = self._session
+        make_ready(session)
+        transaction = self._transaction or Transaction(session.store, Draft(session.core.outbox))
         self._transaction = transaction
         try:
             session.store.begin(fsync=self._fsync)

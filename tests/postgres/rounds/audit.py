@@ -1,4 +1,4 @@
-"""Compare what a run of rounds left behind, to the row: tables, messages, and the journal of a publisher.
+"""Compare the results of a run of rounds, to the row: tables, messages, and the journal of a publisher.
 
 It shares no code with the product: it reads tables by psycopg and files by itself.
 
@@ -23,7 +23,7 @@ from typing import Any, Final
 import psycopg
 
 ORDERED: Final = {"orders": "single", "mails": "many"}
-"""Topics whose messages one consumer takes, and the name of the consumer's effects."""
+"""Topics of one consumer, and the name of the consumer's effects."""
 
 WAYS: Final = {**ORDERED, "bills": "member"}
 """All topics of the ledger, and the name of the effects on their messages."""
@@ -36,7 +36,7 @@ Texts = Sequence[str]
 
 @dataclass
 class Facts:
-    """What is compared. A row is a text such as `3 17 0`: writer, number of its transaction, part.
+    """The compared parts. A row is a text such as `3 17 0`: writer, number of its transaction, part.
 
     Attributes:
         ledger: by topic, the rows that writers have committed.
@@ -57,7 +57,7 @@ class Facts:
 
 
 def objections(facts: Facts) -> list[str]:
-    """Return what is wrong, nothing if all agrees."""
+    """Return the differences."""
     found: list[str] = []
     for topic, way in WAYS.items():
         rows, effects = facts.ledger.get(topic, ()), facts.effects.get(way, ())
@@ -80,7 +80,7 @@ def objections(facts: Facts) -> list[str]:
 
 
 def doubled(facts: Facts) -> list[str]:
-    """Return what is there more than once: effects, and messages of any topic."""
+    """Return repeated rows: effects, and messages of any topic."""
     kinds = {f"effects of {way}": rows for way, rows in facts.effects.items()}
     kinds |= {f"messages of {topic}": bodies for topic, bodies in facts.received.items()}
     return [
@@ -113,7 +113,7 @@ def _differences(what: str, wanted: Iterable[Hashable], found: Iterable[Hashable
 
 
 def _disorder(what: str, wanted: Texts, found: Texts) -> list[str]:
-    """Compare the order of what both have."""
+    """Compare the order of the common rows."""
     both = set(wanted) & set(found)
     left, right = [one for one in wanted if one in both], [one for one in found if one in both]
     for one, other in zip(left, right, strict=False):
@@ -126,7 +126,7 @@ def _disorder(what: str, wanted: Texts, found: Texts) -> list[str]:
 
 
 def read(database: str, directory: Path) -> Facts:
-    """Read what a run has left: the tables, the messages that the reader wrote down, and the journal."""
+    """Read the results of a run: the tables, the messages that the reader wrote down, and the journal."""
     with psycopg.connect(database, autocommit=True) as connection:
 
         def rows(statement: str) -> list[tuple[Any, ...]]:

@@ -1,6 +1,6 @@
 """Rounds in which a replica takes the place of the database: it has all commits, or lacks the latest ones.
 
-    behind   The replica was away for a while. A client whose acknowledged commits were lost has to say so:
+    behind   The replica was away for a while. A client with lost acknowledged commits has to say so:
              `DatabaseOlder`, or `StateCopied` if a server has a record that the database lacks. Nothing is there twice.
     equal    Each commit waits for the replica, or all processes end before the change. Then all clients go on, none
              says anything of that kind, and tables and messages agree to the row.
@@ -35,7 +35,7 @@ FALLS_BEHIND: Final = 0.65
 
 
 def run(number: int, seed: int, directory: Path, say: Callable[[str], Any] = lambda text: None) -> list[str]:
-    """Run one round, with processes of its own; return what is wrong."""
+    """Run one round, with processes of its own; return the objections."""
     random = Random(f"{seed} {number}")
     behind = random.random() < FALLS_BEHIND
     directory.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def _client_of(stage: Stage, process: str) -> str:
 
 
 def _settled(stage: Stage, after: dict[str, int]) -> bool:
-    """Whether each client has said what is wrong, or has committed since; a relay has also sent all rows."""
+    """Whether each client has reported the loss, or has committed since; a relay has also sent all rows."""
     now, relay = _commits(stage.postgres, stage.database), _client_of(stage, "relay")
     said = {_client_of(stage, name) for name in _sayings(stage)}
     rows = {f"{topic}\t{PROBE} 3 {part}" for part, topic in enumerate(TOPICS)}

@@ -1,6 +1,6 @@
 """A client with its state in the database, which may be killed at any moment; a program of its own.
 
-Facts: name, directory, proxies, database; role: what it does (see `ROLES`); topic; plain_database: the database without
+Facts: name, directory, proxies, database; role (see `ROLES`); topic; plain_database: the database without
 the link that faults cut, for the connection of the application; seed.
 
 It prints a line for each error that a call raises, and goes on, as an application does. StateCopied ends it. After the
@@ -33,7 +33,7 @@ CLUMSY: Final = 0.02
 
 
 class Clumsy(Exception):
-    """What a handler raises."""
+    """The error of a handler."""
 
 
 class Worker:
@@ -55,7 +55,7 @@ class Worker:
         print("subscribed", flush=True)
 
     def once(self, call: Callable[[], Any]) -> bool:
-        """Call once; print what a fault raises."""
+        """Call once; print the error of a fault."""
         try:
             call()
         except Clumsy:

@@ -15,7 +15,6 @@ from unittest import mock
 
 from pubsub.client import settling as client_settling
 from pubsub.client.storage.postgres import (
-    beside,
     handler_database,
     handler_pool,
     installing,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def _run_at_once(thread: Any) -> bool:
-    """Run what would be a thread of a look: a step of a process takes no time in the world."""
+    """Run the thread of a look at once: a step of a process takes no time in the world."""
     thread.run()
     return True
 
@@ -84,10 +83,10 @@ class Databases:
         now = self.monotonic()
         return now < database.away_until or now < self.unreachable.get(host.name, 0.0)
 
-    # What the product's modules use in place of the machine's
+    # Replacements of the machine's parts in the product's modules
 
     def monotonic(self) -> float:
-        """Return the time of the world, and what the step under way has slept."""
+        """Return the time of the world, and the sleep of the step under way."""
         at, spent = self._spent
         return self.world.now + (spent if at == self.world.now else 0.0)
 
@@ -140,7 +139,7 @@ class Databases:
             self.counters["transactions that a handler ended"] += 1
             transaction.execute(ROLLS_BACK)
 
-    # What applications do beside their clients
+    # Acts of applications beside their clients
 
     def make_table(self, node: ClientNode, name: str, columns: str) -> None:
         """Make a table of an application, if it is not there."""
@@ -167,7 +166,7 @@ class Databases:
         return database.read(OWN_TABLE.sub(own, select)) if database.has(own) else []
 
     def process_ended(self, host: Host) -> None:
-        """The process of a host is gone: what it knew is, and its connections are soon."""
+        """The process of a host is gone: its memory is lost, and its connections are soon."""
         for url, client in list(life.remembered):
             if url.startswith(f"postgresql://{host.name}@"):
                 del life.remembered[url, client]
@@ -191,7 +190,7 @@ class Databases:
             stack.enter_context(mock.patch.object(outcomes, "connect", self.connect))
             for module in (settling, looking, handler_pool):
                 stack.enter_context(mock.patch.object(module, "connect", self.connect_beside))
-            for module in (outcomes, life, beside):
+            for module in (outcomes, life):
                 stack.enter_context(mock.patch.object(module, "time", clock))
             stack.enter_context(mock.patch.object(client_settling, "start_thread", _run_at_once))
             for module in (life, handler_database):

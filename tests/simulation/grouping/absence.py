@@ -1,7 +1,7 @@
-"""What groups owe the service at the end of a run, while something stays open for good.
+"""The debts of groups to the service at the end of a run, while something stays open for good.
 
 In half of the runs that are `exacting` one member stays away. The others must get everything that it has not claimed,
-also what it was offered. Dead letters stay until their logs let go of the records. Then the member is back, and the
+also its offers. Dead letters stay until their logs let go of the records. Then the member is back, and the
 operator acts.
 """
 

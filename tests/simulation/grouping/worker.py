@@ -134,7 +134,7 @@ class Worker(ClientNode):
         super().lose_power()
 
     def bury(self) -> None:
-        """End what all its lives have left."""
+        """End the open work of all its lives."""
         for loop in (*self._graves, self.tasks):
             loop.close()
 
@@ -234,7 +234,7 @@ class Worker(ClientNode):
             self._run_tasks()
 
     def _wish(self, crew: Crew) -> Wish:
-        """Of who joins; the maker names all values, also of a group that is made anew, or that a copy does not know."""
+        """Of a joining member; the maker names all values, also of a group made anew, or unknown to a copy."""
         named = crew.made is None or crew.ended or crew.resumed or self.world.random.random() < 0.7
         if named:
             return crew.plan.wish
@@ -384,7 +384,7 @@ class Worker(ClientNode):
     # Its directory and its rows
 
     def lose_directory(self) -> None:
-        """Its disk is gone; what its table had counts as done."""
+        """Its disk is gone; the rows of its table count as done."""
         self.collect(lost=True)
         for membership in self.memberships:
             membership.crew.lost_stores.add((self.name, self.store_id))

@@ -15,19 +15,16 @@ The rule is docs/explanation/databases.md, DB11.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
 import psycopg
 
-from pubsub.client.errors import CommitInDoubt
-from pubsub.client.storage.postgres import errors, life
+from pubsub.client.storage.postgres import life
 from pubsub.client.storage.postgres.connecting import StoreConnection
 from pubsub.client.storage.postgres.outcomes import LOST, Committing
-from pubsub.errors import HandlerMisused, StorageError, StoreInUse
+from pubsub.errors import StorageError
 
-_POLL_SECONDS: Final = 0.1
 _ELSEWHERE: Final = "the connection of a handler leads to another server than that of the client; call again"
 _FENCE: Final = "update pubsub.state set commits = commits + 2 where client = %s and life = %s and commits = %s"
 _WAITED: Final = frozenset({"55P03"})
@@ -62,12 +59,7 @@ class CommittingBeside(Committing):
         text = f"select pubsub.step('{self._client}', '{self._life.token}', {number}, '{mark}'); commit"
         self.rolled_back, self._unsure, self._doubtful = False, True, connection
         try:
-            cursor = connection.execute(text, prepare=False)
-            while cursor.nextset():
-                pass
-            if cursor.statusmessage != "COMMIT":
-                self._unsure, self._doubtful = False, None
-                raise HandlerMisused(errors.MISUSED)
+            connection.execute(text, prepare=False)
         except psycopg.Error as error:
             if connection.broken or connection.closed:
                 if not self._happened_beside():
@@ -90,19 +82,7 @@ class CommittingBeside(Committing):
             CommitInDoubt: the database does not say so in time.
             DatabaseOlder, LifeEnded, StoreInUse: memory differs from the database.
         """
-        until, cause = time.monotonic() + self._seconds, ""
-        while True:
-            try:
-                return self._fence()
-            except StorageError as error:
-                if self._trouble is not None:
-                    raise
-                if isinstance(error, StoreInUse):
-                    self._lose(error)
-                cause = error.reason
-            if time.monotonic() > until:
-                self._lose(CommitInDoubt(self.path, self._seconds, cause))
-            time.sleep(_POLL_SECONDS)
+        return self._answered(lambda _: self._fence())
 
     def _fence(self) -> bool:
         """Use up the number of a commit in doubt; return True if that commit has happened."""

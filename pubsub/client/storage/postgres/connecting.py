@@ -4,7 +4,7 @@
 * Without `fsync` or `full_page_writes` an acknowledged commit can vanish, or the database be damaged, after a crash.
 * A replica takes no writes.
 
-Every commit is synchronous: the session sets it over what the role has, and `pubsub.step` over what a handler has set.
+Every commit is synchronous: the session overrides the setting of the role, and `pubsub.step` that of a handler.
 
 The rules are docs/explanation/databases.md, DB6 and DB9.
 """
@@ -125,7 +125,7 @@ class StoreConnection(psycopg.Connection[tuple[Any, ...]]):
         super().close()
 
     def discard(self) -> None:
-        """Close for good, whatever is open."""
+        """Close for good, also within a transaction."""
         self.guarded = False
         with suppress(psycopg.Error):
             super().close()

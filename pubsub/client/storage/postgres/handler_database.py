@@ -24,7 +24,7 @@ _CHECK: Final = "set constraints all immediate"
 
 
 class HandlerStore(Protocol):
-    """What a handler's transaction needs of the client's store."""
+    """The parts of the client's store for a handler's transaction."""
 
     path: str
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -32,6 +32,8 @@ from pubsub.client.storage.postgres.connecting import StoreConnection, connect, 
 from pubsub.client.storage.reading import Reading
 from pubsub.config.databases import DatabaseUrl
 from pubsub.errors import HandlerMisused, StorageError, StoreDamaged, StoreInUse
+
+Answer = TypeVar("Answer")
 
 RECONNECT_SECONDS: Final = 0.25
 """Least time between two attempts to connect again; calls in between get the error of the last attempt."""
@@ -133,17 +135,7 @@ class Committing(Reading):
         """Commit the open transaction. Raises as `ClientStore.end`."""
         number, mark = self._life.commits + 1, self._mark
         text = f"select pubsub.step('{self._client}', '{self._life.token}', {number}, '{mark}'); commit"
-
-        def finish() -> None:
-            cursor = self._connection.execute(text, prepare=False)
-            while cursor.nextset():
-                pass
-            if cursor.statusmessage != "COMMIT":
-                self._unsure = False
-                self._abandon()
-                raise HandlerMisused(errors.MISUSED)
-
-        self._decided(finish)
+        self._decided(lambda: self._connection.execute(text, prepare=False))
 
     def _decided(self, finish: Any) -> None:
         """Run the last statements of a transaction until it is certain whether it happened; raise if it did not."""
@@ -247,23 +239,33 @@ class Committing(Reading):
             CommitInDoubt: the database does not say so in time.
             DatabaseOlder, LifeEnded, StoreInUse: memory differs from the database.
         """
-        until, cause = time.monotonic() + self._seconds, ""
-        while True:
-            try:
-                found = self._reconnect(until)
-                break
-            except StoreInUse as error:
-                self._lose(error)
-            except StorageError as error:
-                cause = error.reason
-            if time.monotonic() > until:
-                self._lose(CommitInDoubt(self.path, self._seconds, cause))
-            time.sleep(_POLL_SECONDS)
+        found = self._answered(self._reconnect)
         if found is not None and found.token == self._life.token and found.commits == self._life.commits + 1:
             return True
         self._compare(found)
         self._unsure = False
         return False
+
+    def _answered(self, ask: Callable[[float], Answer]) -> Answer:
+        """Ask again and again until the database answers; the argument of `ask` is the end of the time for that.
+
+        Raises:
+            CommitInDoubt: there is no answer in time.
+            StorageError: the life is over.
+        """
+        until, cause = time.monotonic() + self._seconds, ""
+        while True:
+            try:
+                return ask(until)
+            except StorageError as error:
+                if self._trouble is not None:
+                    raise
+                if isinstance(error, StoreInUse):
+                    self._lose(error)
+                cause = error.reason
+            if time.monotonic() > until:
+                self._lose(CommitInDoubt(self.path, self._seconds, cause))
+            time.sleep(_POLL_SECONDS)
 
     def _compare(self, found: life.Life | None) -> None:
         """Check that the database has this life, and exactly its commits; raise the error that ends the life if not."""

@@ -1,4 +1,4 @@
-"""End the life of a group's member that is not heard, and read what it has done (docs/explanation/group-databases.md).
+"""End the life of a group's member that is not heard, and read its work (docs/explanation/group-databases.md).
 
 The member's token is replaced first, and its rows are read after that. A transaction of the member that is open then
 cannot commit any more, since `pubsub.step` does not find its token. A commit under way has the row of the token locked,
@@ -31,7 +31,7 @@ _BEGUN = "select log, place, attempts from pubsub.group_begun where client = %s 
 def settle_other(
     url: DatabaseUrl, looker: str, database: str, client: str, store: str, topic: str, group: str, number: int
 ) -> LookedUp | None:
-    """End the life of another client, and return what its membership has done.
+    """End the life of another client, and return the work of its membership.
 
     Args:
         looker: the client that looks.
