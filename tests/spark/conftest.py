@@ -26,12 +26,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Every Java that is started here takes its classes from the archive, where scripts/test has made it.
-
-    Its Python workers are forked off one that has loaded what they would load.
-    """
+    """Every Java that is started here takes its classes from the archive, where scripts/test has made it."""
+    from pubsub.spark.workers import write_script
     from tests.spark.classes import options
-    from tests.spark.workers import write_script
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", options())
