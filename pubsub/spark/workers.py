@@ -1,11 +1,12 @@
 """Python workers of Spark on this machine that start fast: forked by a daemon that has imported their modules already.
 
-    SCRIPT -m pyspark.daemon …      where SCRIPT, the worker's Python for Spark, runs this module
+    SCRIPT -m pyspark.daemon …      where SCRIPT is the worker's Python for Spark
 
 Spark puts PySpark's zip file in front of a worker's path. Nothing in it is compiled, so an import of it costs a second
 for each start of a query. And Spark's daemon imports nothing before it forks, so each worker imports PyArrow and this
 package again. Here workers import the installed PySpark, and the daemon imports the modules of the source and the sink
-once. A worker still is a process of its own with the same code.
+once. A worker still is a process of its own with the same code. The daemons themselves, and the runners of sources, are
+forked by a server of the driver (`worker_server`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import os
 import runpy
 import shlex
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import platformdirs
+
+from pubsub.spark import worker_client
 
 DAEMON: Final = "pyspark.daemon"
 LOADED: Final = (
@@ -53,25 +57,34 @@ def write_script(place: Path) -> Path:
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_suffix(f".{os.getpid()}")
-    fresh.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {__name__} "$@"\n', encoding="utf-8")
+    words = [sys.executable, "-I", "-S", worker_client.__file__]
+    fresh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(place)  # Two processes that start together write the same content.
     return place
 
 
+def is_zip(path: str) -> bool:
+    """Return True if an entry of the module path is PySpark's zip file."""
+    return path.endswith(f"{os.sep}{ZIP}")
+
+
 def leave_zip() -> None:
     """Take PySpark from where it is installed, if it is installed outside the zip file."""
     given = list(sys.path)
-    sys.path[:] = [path for path in given if not path.endswith(f"{os.sep}{ZIP}")]
+    sys.path[:] = [path for path in given if not is_zip(path)]
     if find_spec("pyspark") is None:
         sys.path[:] = given
 
 
-def load(module: str) -> None:
-    """Import a worker's modules before the fork. An import that fails is left to the worker, which reports it."""
+def load(*modules: str) -> None:
+    """Import these and the modules of source and sink before a fork.
+
+    An import that fails is left to the worker, which reports it.
+    """
     given = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # Otherwise NumPy starts threads, which a fork loses.
-    for each in (module, *LOADED):
+    for each in (*modules, *LOADED):
         with contextlib.suppress(Exception):
             importlib.import_module(each)
     os.environ.pop("OPENBLAS_NUM_THREADS")
@@ -86,7 +99,12 @@ def main() -> None:
     if words[:1] != ["-m"]:  # Spark also asks this Python for its version.
         os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - the same interpreter.
     leave_zip()
-    sys.argv = words[1:]
+    run(words)
+
+
+def run(words: Sequence[str]) -> None:
+    """Run `python WORDS…`, which are `-m`, a module and its arguments."""
+    sys.argv = list(words[1:])
     if words[1] == DAEMON:
         load(words[2])
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)

@@ -56,7 +56,7 @@ def test_the_secret_key_of_a_query_is_shown_nowhere(broker: KeyedBroker, tmp_pat
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
     given = facts(
         broker, tmp_path, options={"clientId": "spark-nightly"}, secret=broker.file("spark-nightly"), explain=True,
-        log="DEBUG", conf=conf, records=1000,
+        log="DEBUG", conf=conf, records=2000,
     )  # fmt: skip
     driver = Process("driver", tmp_path, ["-m", "tests.spark.query", json.dumps(given)]).start()
     assert driver.wait(SPARK_SECONDS) == 0, driver.errors.read_text()[-2000:]
