@@ -20,7 +20,7 @@ import platformdirs
 from pyspark.sql import SparkSession
 
 from pubsub.errors import ConfigurationError
-from pubsub.spark import worker_server, workers
+from pubsub.spark import workers
 
 JAVA_MIN: Final = 17
 SMALL: Final = {
@@ -125,8 +125,6 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
     # Let workers find this package and the format's module as this process does.
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = workers.python() if master.startswith("local") else sys.executable
-        if os.environ["PYSPARK_PYTHON"] != sys.executable:
-            worker_server.start()
     root = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:

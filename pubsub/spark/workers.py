@@ -1,12 +1,11 @@
 """Python workers of Spark on this machine that start fast: forked by a daemon that has imported their modules already.
 
-    SCRIPT -m pyspark.daemon …      where SCRIPT is the worker's Python for Spark
+    SCRIPT -m pyspark.daemon …      where SCRIPT, the worker's Python for Spark, runs this module
 
 Spark puts PySpark's zip file in front of a worker's path. Nothing in it is compiled, so an import of it costs a second
 for each start of a query. And Spark's daemon imports nothing before it forks, so each worker imports PyArrow and this
 package again. Here workers import the installed PySpark, and the daemon imports the modules of the source and the sink
-once. A worker still is a process of its own with the same code. The daemons themselves, and the runners of sources, are
-forked by a server of the driver (`worker_server`).
+once. A worker still is a process of its own with the same code.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from typing import Final
 
 import platformdirs
 
-from pubsub.spark import worker_client
-
 DAEMON: Final = "pyspark.daemon"
 LOADED: Final = (
     "pyarrow",
@@ -43,21 +40,21 @@ def python() -> str:
     """Return the Python for Spark's workers on this machine: a script, or this Python where no script can be run."""
     place = Path(platformdirs.user_cache_dir("pirate-pubsub")) / "python"
     with contextlib.suppress(OSError):
-        script = write_script(place / hashlib.sha256(sys.executable.encode()).hexdigest()[:16])
+        name = hashlib.sha256(sys.executable.encode()).hexdigest()[:16]
+        script = write_script(place / name, sys.executable, "-m", __name__)
         if os.access(script, os.X_OK):  # Not on a file system that executes nothing.
             return str(script)
     return sys.executable
 
 
-def write_script(place: Path) -> Path:
-    """Write the script at a place, whose directory is made; return it.
+def write_script(place: Path, *words: str) -> Path:
+    """Write a script that runs a command with its arguments, at a place whose directory is made; return it.
 
     Raises:
         OSError: it cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_suffix(f".{os.getpid()}")
-    words = [sys.executable, "-I", "-S", worker_client.__file__]
     fresh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(place)  # Two processes that start together write the same content.

@@ -27,13 +27,12 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture(scope="session", autouse=True)
 def _classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Every Java that is started here takes its classes from the archive, where scripts/test has made it."""
-    from pubsub.spark import worker_server
-    from pubsub.spark.workers import write_script
+    from tests.spark import worker_server
     from tests.spark.classes import options
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", options())
-        patch.setenv("PYSPARK_PYTHON", str(write_script(tmp_path_factory.mktemp("workers") / "python")))
+        patch.setenv("PYSPARK_PYTHON", str(worker_server.write_script(tmp_path_factory.mktemp("workers") / "python")))
         patch.setenv(worker_server.PLACE, "")
         worker_server.start()
         yield

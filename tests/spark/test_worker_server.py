@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.spark import worker_server, workers
-from pubsub.spark.worker_client import PLACE
 from tests.faults.cluster import until
+from tests.spark import worker_server
+from tests.spark.worker_client import PLACE
 
 WORKER = """
 import json, os, pyarrow, sys
@@ -30,7 +30,7 @@ sys.exit(int(sys.stdin.readline()))
 def script(tmp_path: Path) -> Path:
     (tmp_path / "other").mkdir()
     (tmp_path / "some_worker.py").write_text(WORKER)
-    return workers.write_script(tmp_path / "python")
+    return worker_server.write_script(tmp_path / "python")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""The worker server of a driver: it has imported the modules of Spark's Python workers, and forks each worker.
+"""The worker server of a test run: it has imported the modules of Spark's Python workers, and forks each worker.
 
-    python -m pubsub.spark.worker_server LISTENER     with the descriptor of its listening socket
+    python -m tests.spark.worker_server LISTENER     with the descriptor of its listening socket
 
 For one query Spark starts up to eight Python programs on the driver's machine: a daemon for each kind of work, and a
 runner for each source. Each would import PySpark, PyArrow and this package, which takes most of a second. This server
@@ -10,7 +10,7 @@ imports them once. `worker_client` is the program that Spark starts in place of 
     server → client   the worker's process ID, a line; at the worker's end its exit code, a line
 
 The server ends a worker whose client has ended. It ends itself when its standard input is closed, which is when the
-driver ends in any way. Its socket is in a directory that only this user can open.
+test run ends in any way. Its socket is in a directory that only this user can open.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pubsub.spark import worker_client, workers
-from pubsub.spark.worker_client import HEADER_BYTES, ORDER_BYTES_MAX, PLACE
+from pubsub.spark import workers
+from tests.spark import worker_client
+from tests.spark.worker_client import HEADER_BYTES, ORDER_BYTES_MAX, PLACE
 
 ROOT: Final = str(Path(__file__).parents[2])
 STREAMS: Final = 3
@@ -59,6 +60,11 @@ LOADED: Final = (
 _started: list[subprocess.Popen[bytes]] = []
 
 
+def write_script(place: Path) -> Path:
+    """Write the Python of the workers of tests; return its path."""
+    return workers.write_script(place, sys.executable, "-I", "-S", worker_client.__file__)
+
+
 def start() -> None:
     """Start the server of this process, unless there is one; its place is set in the environment.
 
@@ -84,7 +90,7 @@ def _popen(listener: socket.socket) -> subprocess.Popen[bytes]:
     # A worker has the seed of PySpark's hashes, and does not buffer its output.
     environment = {**os.environ, SEED: os.environ.get(SEED, "0"), "PYTHONUNBUFFERED": "YES"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(  # noqa: S603 - this Python.
+    return subprocess.Popen(
         [sys.executable, "-m", __name__, str(listener.fileno())],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -109,7 +115,7 @@ class Server:
     """By process ID, until the process is reaped; None: its client has ended."""
 
     def run(self) -> dict[str, Any] | None:
-        """Fork workers until the driver ends; in a worker, return its order."""
+        """Fork workers until the test run ends; in a worker, return its order."""
         wake, woken = os.pipe()
         os.set_blocking(woken, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -1,4 +1,4 @@
-"""The start of a Python worker of Spark: has the driver's worker server fork it, or starts a Python for it.
+"""The start of a Python worker of Spark in tests: has the worker server fork it, or starts a Python for it.
 
     python -I -S worker_client.py -m MODULE …
 
@@ -70,7 +70,7 @@ def main() -> None:
         if code is not None:
             sys.exit(code)
         words = ["-m", "pubsub.spark.workers", *words]
-    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - the same interpreter.
+    os.execv(sys.executable, [sys.executable, *words])
 
 
 if __name__ == "__main__":
