@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
@@ -51,8 +53,10 @@ def test_a_pipeline_beside_a_remote_session_is_refused(variable: str, monkeypatc
 
 
 def test_the_command_refuses_the_variable_of_a_remote_session(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-    assert main(["pipeline", "archive", "orders", "--to", "x", "--once", "--proxy", "tcp://127.0.0.1:1"]) == 8
+    to = tmp_path / "orders"
+    assert main(["pipeline", "archive", "orders", "--to", str(to), "--once", "--proxy", "tcp://127.0.0.1:1"]) == 8
+    assert not to.exists()
     assert "run it in another process, without SPARK_REMOTE" in capsys.readouterr().err.splitlines()[-1]
