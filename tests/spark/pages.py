@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import urllib.error
@@ -10,7 +11,7 @@ import urllib.request
 PAGES = ("jobs", "stages", "storage", "environment", "executors", "SQL", "StreamingQuery", "connect")
 ANSWERS = ("jobs", "stages?details=true", "environment", "allexecutors", "storage/rdd")
 STATEMENTS = "sql?details=true&planDescription=true&length=1000"
-LINK = re.compile(r"[?&](?:amp;)?id=([0-9a-f-]+)")
+LINK = re.compile(r"""/((?:StreamingQuery/statistics|connect/session)/\?id=[^"'\s<>]+)""")
 
 
 def shown(base: str) -> dict[str, str]:
@@ -40,7 +41,7 @@ def shown(base: str) -> dict[str, str]:
         get(f"{below}/{answer}")
     for statement in json.loads(get(f"{below}/{STATEMENTS}")):
         get(f"SQL/execution/?id={statement['id']}")
-    for page in ("StreamingQuery/statistics/", "connect/session/"):
-        for one_id in sorted(set(LINK.findall(found.get(f"{page.partition('/')[0]}/", "")))):
-            get(f"{page}?id={one_id}")
+    for page in ("StreamingQuery/", "connect/"):
+        for link in sorted(set(LINK.findall(html.unescape(found.get(page, ""))))):
+            get(link)
     return found
