@@ -51,7 +51,9 @@ def measures() -> Iterator[list[Measure]]:
         yield [
             Measure("spark-noop", found.noop, _RATE),
             Measure("spark-parquet", found.parquet, _RATE),
+            *([Measure("spark-delta", found.delta, _RATE)] if find_spec("deltalake") else []),
             Measure("spark-sink", found.sink, _RATE),
+            Measure("spark-values", found.values, _RATE),
             Measure("spark-micro-batch", found.micro_batch, {"noop": "ms", "sink": "ms"}),
             Measure("broker-per-row", broker, {"consume": "µs", "range": "µs", "ratio": "times"}),
         ]
@@ -100,11 +102,26 @@ class Spark:
 
         return self._rate("parquet", stage, size, secs, to_parquet, to_parquet)
 
+    def delta(self, stage: Stage, size: int, secs: float) -> Figures:
+        """From a topic to a Delta table; the floor is that of Parquet files."""
+        from benchmarks.spark_queries import to_delta, to_parquet
+
+        return self._rate("delta", stage, size, secs, to_delta, to_parquet)
+
     def sink(self, stage: Stage, size: int, secs: float) -> Figures:
         """From a topic to a topic."""
         from benchmarks.spark_queries import to_topic, values_to_parquet
 
         return self._rate("sink", stage, size, secs, lambda place: to_topic(stage.proxy, place.name), values_to_parquet)
+
+    def values(self, stage: Stage, size: int, secs: float) -> Figures:
+        """From a topic to a topic by a source that reads the values only, as its floor does."""
+        from benchmarks.spark_queries import to_topic, values_to_parquet
+
+        def write(place: Path) -> Write:
+            return to_topic(stage.proxy, place.name)
+
+        return self._rate("values", stage, size, secs, write, values_to_parquet, "value binary")
 
     def _rate(
         self,
@@ -114,9 +131,11 @@ class Spark:
         secs: float,
         write: Callable[[Path], Write],
         floor: Callable[[Path], Write],
+        columns: str = "",
     ) -> Figures:
         """Measure a query over a topic, and then its floor over files with the same rows."""
         from benchmarks import spark_queries as bench
+        from pubsub.spark.arrow import SCHEMA
 
         rate = least = 0.0
         for rows in (rows_of(size, secs),) if name in self._warm else (rows_of(size, secs / 4), rows_of(size, secs)):
@@ -127,7 +146,7 @@ class Spark:
             bench.hold(stage.proxy, topic)
             _fill(stage, topic, size, rows)
             bench.copy_to_files(self._session, stage.proxy, topic, files)
-            stream = bench.from_topic(self._session, stage.proxy, topic)
+            stream = bench.from_topic(self._session, stage.proxy, topic, columns or SCHEMA)
             rate = bench.rate(stream, rows, write(place), checkpoints[0])
             least = bench.rate(bench.from_files(self._session, files), rows, floor(other), checkpoints[1])
             for each in (place, files, other):

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.client.requests import Proxies
 from pubsub.errors import ConfigurationError
+from pubsub.spark.archive import DELTA, writer
 from pubsub.spark.arrow import SCHEMA
 from pubsub.spark.options import source_options
 from pubsub.spark.pipelines import Place, begin, follow, source
@@ -32,9 +33,9 @@ def hold(proxy: str, topic: str) -> None:
         Topics(link, NAME).subscribe(topic, "earliest")
 
 
-def from_topic(spark: SparkSession, proxy: str, topic: str) -> DataFrame:
+def from_topic(spark: SparkSession, proxy: str, topic: str, columns: str = SCHEMA) -> DataFrame:
     """What a topic holds, as a stream."""
-    return source(spark, Place(proxies=(proxy,)), [topic], NAME, 0)
+    return source(spark, Place(proxies=(proxy,)), [topic], NAME, 0, columns)
 
 
 def copy_to_files(spark: SparkSession, proxy: str, topic: str, directory: Path) -> None:
@@ -70,6 +71,11 @@ def to_noop(stream: DataFrame) -> DataStreamWriter:
 def to_parquet(directory: Path) -> Write:
     """Rows to files."""
     return lambda stream: stream.writeStream.format("parquet").option("path", str(directory))
+
+
+def to_delta(directory: Path) -> Write:
+    """Rows to a Delta table."""
+    return lambda stream: writer(stream.sparkSession, stream, DELTA, str(directory), ())
 
 
 def values_to_parquet(directory: Path) -> Write:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from pubsub.cli.replaying import Replayed
 from pubsub.cli.running import checkpoint_of, figures, progress, sentence, session, stopping
+from pubsub.errors import CallerError
 from pubsub.metrics.snapshot import Gauge, Snapshot
 from pubsub.spark import archive as archiving
 from pubsub.spark import defined, pipelines
-from pubsub.spark.pipeline_file.definition import DEAD, Definition, PipelineFileRefused
+from pubsub.spark.pipeline_file.definition import DEAD, Definition
 from pubsub.spark.pipeline_file.tables import Problems
 from pubsub.spark.storage import is_local
 from pubsub.spark.supervising import Restarts, Supervision
@@ -38,13 +40,7 @@ def check_file(made: Definition, file: str, master: str = "local[1]") -> None:
         PipelineFileRefused: one of them is wrong.
     """
     with session(master, {}) as spark:
-        _check(spark, made, file)
-
-
-def _check(spark: SparkSession, made: Definition, file: str) -> None:
-    problems = defined.check(spark, made)
-    if problems:
-        raise PipelineFileRefused(file, tuple(problems))
+        defined.check_all(spark, made, file)
 
 
 @dataclass
@@ -88,7 +84,7 @@ class Defined:
         pages_of, start = self._pages(name or default), session(made.run.master, made.run.conf)
         with pages_of as pages, start as spark, progress(kind) as tell:
             if self.file:
-                _check(spark, made, self.file)
+                defined.check_all(spark, made, self.file)
             name = name or self._identify(spark, checkpoint, default)
             with stopping() as stop:
                 restarts = Restarts(made.run.restarts)
@@ -151,13 +147,13 @@ class Defined:
         if made.target.directory:
             archiving.tidy(spark, made.target.directory, checkpoint)
         when = {"once": self.once, "seconds": made.run.every}
-        rows = pipelines.source(spark, place, made.topics, name, made.run.batch, headers=made.headers)
+        rows = pipelines.source(spark, place, made.topics, name, made.run.batch, defined.columns_read(made))
         found = defined.result(rows, made, Problems())
         writer = defined.target_writer(spark, found, made, place)
         queries = [pipelines.begin(writer, name, checkpoint, **when)]  # type: ignore[arg-type]
         if made.parse is not None and made.parse.unparsed == DEAD:
             other = unparsed_name(name)
-            rows = pipelines.source(spark, place, made.topics, other, made.run.batch, headers=True)
+            rows = pipelines.source(spark, place, made.topics, other, made.run.batch, defined.AS_PUT)
             writer = defined.to_topic(defined.unparsed(rows, made.parse), made.parse.dead_topic, place)
             try:
                 queries.append(pipelines.begin(writer, other, f"{checkpoint}/{UNPARSED}", **when))  # type: ignore[arg-type]
@@ -179,6 +175,17 @@ class Defined:
             ):
                 text += f"; {number:,} {why}" if number else ""
         return facts, text
+
+
+def run_file(
+    made: Definition, file: str, place: Place, *, once: bool, metrics: str, insecure: bool
+) -> tuple[dict[str, Any], str]:
+    """Run the definition of a file, a stream or a replay; see `Defined.run`."""
+    if not made.archive:
+        return Defined(made, file, place, once, metrics, insecure).run()
+    if metrics:
+        raise CallerError("--metrics: a replay of source.archive has none")
+    return Replayed(made, file, place).run()
 
 
 def unparsed_name(name: str) -> str:

@@ -10,12 +10,9 @@ import typer
 from pubsub import console
 from pubsub.cli.running import (
     check_installed,
-    figures,
     progress,
-    sentence,
     session,
     spark_settings,
-    stopping,
     taking_over,
     where,
 )
@@ -155,33 +152,36 @@ def run(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the pipeline of a file: from topics, by way of fields, columns and windows, to a topic or files.
+    """Run the pipeline of a file: from topics or an archive, through fields, columns and windows, to a topic or files.
 
     docs/reference/pipeline-file.md describes the file. All of it is checked before anything is started. Each message
     counts once, even if the command is killed. After an answer that did not come in time, or the end of a worker of
     Spark, it continues by itself.
     """
     check_installed()
-    from pubsub.spark.pipeline_file.definition import PipelineFileRefused, read_definition
+    from pubsub.cli.defined import run_file
+    from pubsub.spark.pipeline_file.definition import read_definition
 
     if check:
-        from pubsub.cli.defined import check_file
-
-        try:
-            check_file(read_definition(file), file)
-        except PipelineFileRefused as error:
-            for problem in error.problems:
-                typer.echo(f"{file}: {problem}", err=True)
-            raise typer.Exit(error.exit_code) from None
-        console.report(as_json, {"file": file, "problems": []}, f"{file}: ok")
+        _check_file(file, as_json)
         return
     made = read_definition(file)
     place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     spark_settings(made.run.master, None)
-    from pubsub.cli.defined import Defined
+    console.report(as_json, *run_file(made, file, place, once=once, metrics=metrics, insecure=insecure))
 
-    facts, said = Defined(made, file, place, once, metrics, insecure).run()
-    console.report(as_json, facts, said)
+
+def _check_file(file: str, as_json: bool) -> None:
+    from pubsub.cli.defined import check_file
+    from pubsub.spark.pipeline_file.definition import PipelineFileRefused, read_definition
+
+    try:
+        check_file(read_definition(file), file)
+    except PipelineFileRefused as error:
+        for problem in error.problems:
+            typer.echo(f"{file}: {problem}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    console.report(as_json, {"file": file, "problems": []}, f"{file}: ok")
 
 
 @app.command()
@@ -210,19 +210,12 @@ def replay(
     """
     place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
     settings = spark_settings(master, conf)
-    from pubsub.protocol.names import check_new_topic, file_name
-    from pubsub.spark import pipelines
-    from pubsub.spark import replay as replaying
+    from pubsub.cli.replaying import Replayed
+    from pubsub.spark.pipeline_file.definition import RAW, Definition, Run, Target
 
-    check_new_topic(to)
-    source = pipelines.complete_path(directory)
-    checkpoint = pipelines.complete_path(checkpoint) if checkpoint else f"{source}/_replay/{file_name(to)}"
-    with session(master, settings) as spark, progress("replay") as tell, stopping() as stop:
-        totals = replaying.replay(
-            spark, place, source, to, topics=topics or (), checkpoint=checkpoint, tell=tell, stop=stop
-        )
-    facts = {"pipeline": "replay", "directory": directory, "to": to, "checkpoint": checkpoint}
-    console.report(as_json, facts | figures(totals), f"{sentence(totals)} put to {to}")
+    run_of = Run(checkpoint=checkpoint, master=master, conf=settings)
+    made = Definition(topics=tuple(topics or ()), archive=directory, target=Target(topic=to, encoding=RAW), run=run_of)
+    console.report(as_json, *Replayed(made, "", place).run())
 
 
 To = Annotated[

@@ -8,6 +8,7 @@ whose log lists its files (`delta`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import unquote
@@ -31,6 +32,8 @@ DELTA: Final = "delta"
 FORMATS: Final = (PARQUET, DELTA)
 BY: Final = ("topic", "date")
 """Columns by which an archive is partitioned."""
+
+_BY: Final = re.compile(r"topic=(?P<topic>[^/]+)/date=(?P<date>[^/]+)/[^/]+$")
 
 
 def writer(spark: SparkSession, rows: DataFrame, form: str, to: str, by: Sequence[str]) -> DataStreamWriter:
@@ -104,9 +107,15 @@ def _below(path: str) -> str:
 
 
 def topic_and_date(file: str) -> tuple[str, str]:
-    """Return the topic and the date in an archived file's path."""
-    topic, date, _ = file.split("/")
-    return topic_of(topic.removeprefix("topic=")), date.removeprefix("date=")
+    """Return the topic and the date in an archived file's path.
+
+    Raises:
+        ConfigurationError: the path has none, since the file is of another pipeline.
+    """
+    found = _BY.match(file)
+    if found is None:
+        raise ConfigurationError(f"file {file} is not of an archive by topic and date; give the directory of one")
+    return topic_of(found["topic"]), found["date"]
 
 
 def tidy(spark: SparkSession, directory: str, checkpoint: str) -> int:

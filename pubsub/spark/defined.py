@@ -6,6 +6,7 @@ anything is started.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,15 +17,25 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pubsub.errors import PubsubError
 from pubsub.spark.archive import writer
-from pubsub.spark.arrow import HEADED_SCHEMA, SCHEMA
-from pubsub.spark.durations import duration
-from pubsub.spark.pipeline_file.definition import FAIL, MESSAGE, RAW, Definition, Parse, Window
+from pubsub.spark.arrow import COLUMNS, HEADED_SCHEMA, SCHEMA, schema_of
+from pubsub.spark.pipeline_file.definition import (
+    FAIL,
+    MESSAGE,
+    RAW,
+    Definition,
+    Parse,
+    PipelineFileRefused,
+    Window,
+)
 from pubsub.spark.pipeline_file.tables import Problems
 from pubsub.spark.pipelines import Place
 from pubsub.spark.session import cause
-from pubsub.spark.windows import window_of
+from pubsub.spark.windows import in_windows
 
 SINK: Final = "pipeline"
+AS_PUT: Final = schema_of(("value", "key", "headers"))
+"""Columns of the source that make a message again."""
+
 _AT: Final = "__at"
 _FIELDS: Final = "__fields"
 _CORRUPT: Final = "__unparsed"
@@ -51,6 +62,30 @@ def check(spark: SparkSession, made: Definition) -> Problems:
                 f"{name} is {kinds[name]}; partition by a text, a date or a whole number, such as date({name})",
             )
     return problems
+
+
+def check_all(spark: SparkSession, made: Definition, file: str) -> None:
+    """Check a definition as `check` does.
+
+    Raises:
+        PipelineFileRefused: it has problems.
+    """
+    problems = check(spark, made)
+    if problems:
+        raise PipelineFileRefused(file, tuple(problems))
+
+
+def columns_read(made: Definition) -> str:
+    """Return the schema of the columns to read. A column whose name occurs in an expression is one of them."""
+    if not (made.parse or made.columns):
+        return HEADED_SCHEMA if made.headers else SCHEMA
+    text = " ".join((made.where, *made.columns.values())).lower()
+    every = "*" in text or re.search(rf"\b{MESSAGE}\b(?!\.\w)", text)
+    needed = {"stamp"}  # The date is made of it.
+    if made.parse is not None:
+        needed |= {"value", "topic", "message_id"} if made.parse.unparsed == FAIL else {"value"}
+    names = [*(name for name in COLUMNS if name != "timestamp"), *(["headers"] if made.headers else [])]
+    return schema_of([name for name in names if every or name in needed or name in text])
 
 
 def result(rows: DataFrame, made: Definition, problems: Problems) -> DataFrame:
@@ -101,7 +136,7 @@ def _fields(rows: DataFrame, parse: Parse) -> tuple[Column, Column]:
 def unparsed(rows: DataFrame, parse: Parse) -> DataFrame:
     """Return the messages without the fields, as they are."""
     bad, _ = _fields(rows, parse)
-    return rows.where(bad).select("value", "key", "headers")
+    return rows.where(bad)
 
 
 def _where(rows: DataFrame, made: Definition, problems: Problems) -> DataFrame:
@@ -146,9 +181,7 @@ def _windowed(rows: DataFrame, window: Window, problems: Problems) -> DataFrame:
             )
             return rows
         rows = rows.withColumn(_AT, F.col(window.time).cast("timestamp"))
-    rows = rows.observe("timed", F.count_if(F.col(_AT).isNull()).alias("untimed"))
-    timed = rows.withWatermark(_AT, f"{duration(window.late, 'the watermark')} seconds").where(f"{_AT} is not null")
-    keyed = timed.withColumn("window", window_of(F.col(_AT), window.length, window.late))
+    keyed = in_windows(rows, _AT, window.length, window.late)
     wrong = len(problems)
     for name, text in window.values.items():
         _tried(f"window.values.{name}", problems, lambda text=text: keyed.groupBy("window").agg(F.expr(text)))  # type: ignore[misc]

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from pubsub.errors import ConfigurationError
@@ -83,6 +83,7 @@ def replay(
     checkpoint: str,
     tell: Callable[[Totals], None],
     stop: Callable[[], bool] = lambda: False,
+    made_of: Callable[[DataFrame], DataFrame] = lambda rows: rows.select("value", "key"),
 ) -> Totals:
     """Put an archive's messages to a topic, except those that an earlier run with this checkpoint has put.
 
@@ -90,6 +91,7 @@ def replay(
         topics: topics of the archive; empty for all.
         tell: called after each step.
         stop: returns True to end before the next step.
+        made_of: returns the messages that are put for rows of the archive, in their order.
 
     Raises:
         ConfigurationError: the directory is not an archive, lacks a topic, or the checkpoint belongs to another
@@ -109,7 +111,7 @@ def replay(
             break
         rows = messages(spark, directory, step)
         options = {"topic": to, "sink": f"replay-{journal.run}", "batchId": str(number)} | place.options
-        chosen = rows.orderBy(*map(F.col, ORDER)).select("value", "key")
+        chosen = made_of(rows.orderBy(*map(F.col, ORDER)))
         chosen.write.format("pubsub").options(**options).mode("append").save()
         journal.done(number)
         totals.messages += rows.count()

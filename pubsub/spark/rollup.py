@@ -13,14 +13,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pubsub.errors import CallerError
-from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.durations import check_late, check_window, duration
+from pubsub.spark.arrow import SCHEMA, schema_of
+from pubsub.spark.durations import check_late, check_window
 from pubsub.spark.pipelines import CLOSED, Place, begin, source
 from pubsub.spark.storage import open_storage
-from pubsub.spark.windows import window_of
+from pubsub.spark.windows import in_windows
 
 _FIELD: Final = re.compile(r"[^.'\[\]\"]+(\.[^.'\[\]\"]+)*")
 _TAKEN: Final = ("start", "end", "count", "open")
+READ: Final = schema_of(("stamp", "value"))
+"""Columns of the source that the counts are made of."""
+
 TIME_SECONDS_MAX: Final = 9 * 10**12
 """A time further from 1970 counts as no time: its window would lie outside Spark's range and end each run with an
 error.
@@ -63,12 +66,9 @@ class Rollup:
         text = F.col("value").cast("string")
         at = _moment(_field(text, self.time)) if self.time else F.col("stamp")
         keys = [_field(text, name).alias(f"by{index}") for index, name in enumerate(self.by)]
-        timed = rows.select(at.alias("at"), *keys)
-        timed = timed.observe("read", F.count_if(F.col("at").isNull()).alias("untimed"))
-        timed = timed.withWatermark("at", f"{duration(self.late, 'the watermark')} seconds")
-        window = window_of(F.col("at"), self.window, self.late)
-        windowed = timed.where("at is not null").select(window, *(key for key in timed.columns if key != "at"))
-        return self._result(windowed.groupBy(*windowed.columns).count(), F.lit(False))
+        windowed = in_windows(rows.select(at.alias("at"), *keys), "at", self.window, self.late)
+        groups = ("window", *(f"by{index}" for index in range(len(keys))))
+        return self._result(windowed.groupBy(*groups).count(), F.lit(False))
 
     def _result(self, counts: DataFrame, still_open: Column) -> DataFrame:
         by = [F.col(f"by{index}").alias(name) for index, name in enumerate(self.by)]
@@ -114,7 +114,7 @@ def to_directory(
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup that writes its windows to Parquet files in `to/closed`."""
-    counts = what.counted(source(spark, place, [topic], name, records))
+    counts = what.counted(source(spark, place, [topic], name, records, READ))
     writer = counts.writeStream.format("parquet").option("path", f"{to}/{CLOSED}")
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 
@@ -124,7 +124,7 @@ def to_topic(
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup that puts its windows to a topic as JSON messages."""
-    counts = as_messages(what.counted(source(spark, place, [topic], name, records)))
+    counts = as_messages(what.counted(source(spark, place, [topic], name, records, READ)))
     writer = counts.writeStream.format("pubsub").options(topic=to, sink="rollup", **place.options)
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 

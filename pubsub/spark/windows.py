@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from pubsub.spark.durations import CALENDAR, duration
 
 _WATERMARK: Final = "spark.watermarkDelayMs"
 """Metadata that marks a column with a watermark for Spark."""
+
+
+def in_windows(rows: DataFrame, at: str, length: str, late: str) -> DataFrame:
+    """Return the rows that have a time, with the column `window`; the others are counted in `untimed`.
+
+    Args:
+        at: the column of the time.
+        length, late: see `window_of`.
+    """
+    rows = rows.observe("timed", F.count_if(F.col(at).isNull()).alias("untimed"))
+    timed = rows.withWatermark(at, f"{duration(late, 'the watermark')} seconds").where(F.col(at).isNotNull())
+    return timed.withColumn("window", window_of(F.col(at), length, late))
 
 
 def window_of(at: Column, length: str, late: str) -> Column:

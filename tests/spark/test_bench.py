@@ -33,6 +33,6 @@ def test_every_measure_gives_every_figure_that_it_names(
 
 def test_an_unknown_measure_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--spark", "--only", "sync-put"]) == 8
-    assert "choose from spark-noop, spark-parquet, spark-sink" in capsys.readouterr().err
+    assert "choose from spark-noop, spark-parquet, spark-delta, spark-sink" in capsys.readouterr().err
     assert main(["--spark", "--against", "redis"]) == 8
     assert "one of them at a time" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pubsub.cli import main
 from pubsub.errors import CallerError, Unavailable
+from pubsub.spark.defined import columns_read
 from pubsub.spark.pipeline_file.definition import (
     Definition,
     Parse,
@@ -30,6 +31,7 @@ from tests.examples.programs import EXAMPLES
 SOURCE = {"source": {"topics": ["a"]}}
 TO_TOPIC = SOURCE | {"target": {"topic": "b"}}
 TO_FILES = SOURCE | {"target": {"directory": "d"}}
+FROM_ARCHIVE = {"source": {"archive": "a"}, "target": {"topic": "b"}}
 FIELDS = {"parse": {"fields": {"id": "long", "at": "timestamp"}}}
 
 
@@ -106,6 +108,14 @@ def made(given: dict[str, Any]) -> Definition:
           "run.batch: is -1; give a whole number from 0 to 1,000,000,000,000",
           "run.restarts: is true; give a whole number from 0 to 1,000",
           'run.conf.x: is not a setting of Spark; write "spark.NAME" = "VALUE"']),
+        (FROM_ARCHIVE | {"source": {"archive": "a", "headers": True}, "window": {"length": "1h"}, "run": {"batch": 1}},
+         ["source.headers: needs topics that are read; a replay of source.archive puts values and keys",
+          "run.batch: is of a stream, and source.archive is none; leave it out",
+          "window: groups a stream, and source.archive is none; leave the table out"]),
+        (FROM_ARCHIVE | {"parse": {"fields": {"id": "long"}, "unparsed": "dead-topic", "dead_topic": "x"}},
+         ['parse.unparsed: with source.archive is "fail" or "drop"']),
+        (FROM_ARCHIVE | {"target": {"directory": "d"}},
+         ["target.directory: cannot be the target of source.archive; give target.topic"]),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_names_the_key(given: dict[str, Any], said: list[str]) -> None:
@@ -113,7 +123,31 @@ def test_a_mistake_is_one_line_that_names_the_key(given: dict[str, Any], said: l
     assert not any("\n" in one for one in said)
 
 
+ALL = ["topic", "log", "offset", "message_id", "publisher", "counter", "stamp", "value", "key"]
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({}, ALL),
+        ({"select": {"where": "counter > 1"}}, ALL),
+        ({"parse": {"fields": {"id": "long"}, "unparsed": "drop"}}, ["stamp", "value"]),
+        ({"parse": {"fields": {"id": "long"}}}, ["topic", "message_id", "stamp", "value"]),
+        ({"select": {"columns": {"x": "COUNTER + 1", "y": "message.`log`"}}}, ALL),
+        ({"select": {"columns": {"x": "COUNTER + 1", "y": "Message.Log"}}}, ["log", "counter", "stamp"]),
+        ({"select": {"columns": {"x": "counter + 1"}, "where": "key IS NULL"}}, ["counter", "stamp", "key"]),
+        ({"select": {"columns": {"x": "to_json(struct(*))"}}}, ALL),
+        ({"select": {"columns": {"x": "to_json(message)"}}}, ALL),
+        ({"select": {"columns": {"x": "message_id"}}}, ["message_id", "stamp"]),
+        ({"source": {"topics": ["a"], "headers": True}, "select": {"columns": {"x": "headers"}}}, ["stamp", "headers"]),
+    ],
+)  # fmt: skip
+def test_only_needed_columns_are_read(given: dict[str, Any], columns: list[str]) -> None:
+    assert re.findall(r"(?:^|, )(\w+) ", columns_read(made(TO_TOPIC | given))) == columns
+
+
 def test_a_file_says_what_the_pipeline_does() -> None:
+    assert made(FROM_ARCHIVE) == Definition(topics=(), archive="a", target=Target(topic="b", encoding="raw"))
     assert made(TO_FILES) == Definition(
         topics=("a",), target=Target(directory="d", encoding="raw", partition_by=("topic", "date"))
     )
@@ -169,7 +203,7 @@ def test_a_wrong_file_ends_the_command_before_spark_is_started(
     assert capsys.readouterr().err == f"pubsub: error: {file}: No such file or directory\n"
     file.write_text("[source]\ntopics = ['a']\nfrom = 1\n[target]\ntopics = 'b'\n")
     said = [
-        "source.from: is not known; allowed: topics, headers",
+        "source.from: is not known; allowed: archive, topics, headers",
         "target.topic: is missing; give it, or directory",
         "target.topics: is not known; did you mean topic?",
     ]

@@ -148,3 +148,25 @@ def test_a_pipeline_starts_again_after_a_lost_worker(
     facts = run("run", "x.toml", "--once", "--metrics", "127.0.0.1:0")
     assert (facts["messages"], facts["restarts"], len(starts)) == (20, 1, 2)
     assert broker.records("b") == numbers(0, 20)
+
+
+def test_a_file_puts_a_selection_of_an_archive_back_once(
+    broker: Broker,
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home, away = [order(number) for number in range(20)], [order(number, country="at") for number in range(20, 30)]
+    broker.put("orders", [*home[:10], *away, *home[10:], b"no json"])
+    broker.put("other", [order(99)])
+    run("archive", "orders", "other", "--to", "archive", "--once")
+    assert run("run", str(PIPELINES / "restore.toml"), "--once")["messages"] == 31
+    assert broker.records("orders.de") == home
+    assert run("run", str(PIPELINES / "restore.toml"))["messages"] == 0
+    broker.put("orders", [order(30), order(31, country="at")])
+    run("archive", "orders", "other", "--to", "archive", "--once")
+    assert run("run", str(PIPELINES / "restore.toml"))["messages"] == 2
+    assert broker.records("orders.de") == [*home, order(30)]
+    words = ["pipeline", "run", str(PIPELINES / "restore.toml"), "--proxy", broker.address]
+    assert main([*words, "--metrics", "127.0.0.1:0"]) == 2
+    assert "a replay of source.archive has none" in capsys.readouterr().err

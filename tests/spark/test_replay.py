@@ -85,6 +85,10 @@ def test_one_topic_of_a_moved_archive_is_restored(
     assert "has no topic c; it has a%2F, b" in capsys.readouterr().err
     assert main(["pipeline", "replay", str(tmp_path), "--to", "back", "--proxy", broker.address]) == 8
     assert "is not an archive" in capsys.readouterr().err
+    (tmp_path / "_spark_metadata").mkdir()
+    (tmp_path / "_spark_metadata" / "0").write_text('v1\n{"path": "file:///lake/day=1/part.parquet"}\n')
+    assert main(["pipeline", "replay", str(tmp_path), "--to", "back", "--proxy", broker.address]) == 8
+    assert "file lake/day=1/part.parquet is not of an archive by topic and date" in capsys.readouterr().err
     words = ("replay", str(moved), "--to", "elsewhere", "--checkpoint", str(moved / "_replay" / "back"))
     assert main(["pipeline", *words, "--proxy", broker.address]) == 8
     assert "belongs to a pipeline with to back, not elsewhere" in capsys.readouterr().err

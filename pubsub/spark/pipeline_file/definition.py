@@ -99,9 +99,15 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """A pipeline: source → parse → select → window → target."""
+    """A pipeline: source → parse → select → window → target.
+
+    Attributes:
+        archive: directory of an archive, which is put back to a topic; `topics` are then those of it, or all. "" for
+            none.
+    """
 
     topics: tuple[str, ...]
+    archive: str = ""
     headers: bool = False
     parse: Parse | None = None
     columns: dict[str, str] = field(default_factory=dict)
@@ -144,29 +150,35 @@ def read_definition(file: str) -> Definition:
 def parse_definition(given: Mapping[str, Any], problems: Problems) -> Definition:
     """Return the definition in a file's content; it is usable only if no problem was added."""
     root = Table("", given, problems)
-    topics, headers = _source(root, problems)
+    topics, headers, archive = _source(root, problems)
     parse = _parse(root)
     columns, where = _select(root)
     window = _window(root)
     plain = parse is None and not columns and window is None
     target = _target(root, problems, plain)
     made = Definition(
-        topics=topics, headers=headers, parse=parse, columns=columns, where=where, window=window, target=target,
-        run=_run(root, problems),
+        topics=topics, archive=archive, headers=headers, parse=parse, columns=columns, where=where, window=window,
+        target=target, run=_run(root, problems, archive),
     )  # fmt: skip
     root.close()
+    if archive:
+        _check_replay(made, problems)
     _check_columns(made, problems)
     return made
 
 
-def _source(root: Table, problems: Problems) -> tuple[tuple[str, ...], bool]:
+def _source(root: Table, problems: Problems) -> tuple[tuple[str, ...], bool, str]:
     table = root.table("source")
     if table is None:
         problems.add("source", 'is missing; write [source] and topics = ["…"]')
-        return (), False
-    topics, headers = table.texts("topics", needed=True, check=_check_source_topic), table.truth("headers")
+        return (), False, ""
+    archive = table.text("archive")
+    topics = table.texts("topics", needed=not archive, check=_check_source_topic)
+    headers = table.truth("headers")
+    if archive and headers:
+        table.wrong("headers", "needs topics that are read; a replay of source.archive puts values and keys")
     table.close()
-    return topics, headers
+    return topics, headers, archive
 
 
 def _check_source_topic(topic: str) -> None:
@@ -266,8 +278,21 @@ def _target(root: Table, problems: Problems, plain: bool) -> Target:
     return made
 
 
-def _run(root: Table, problems: Problems) -> Run:
+def _check_replay(made: Definition, problems: Problems) -> None:
+    """Check what a replay of an archive can do: it is no stream, and puts to a topic."""
+    if made.target.directory:
+        problems.add("target.directory", "cannot be the target of source.archive; give target.topic")
+    if made.window is not None:
+        problems.add("window", "groups a stream, and source.archive is none; leave the table out")
+    if made.parse is not None and made.parse.unparsed == DEAD:
+        problems.add("parse.unparsed", f'with source.archive is "{FAIL}" or "{DROP}"')
+
+
+def _run(root: Table, problems: Problems, archive: str) -> Run:
     table = root.table("run") or Table("run", {}, problems)
+    for name in ("name", "every", "batch", "restarts"):
+        if archive and table.has(name):
+            table.wrong(name, "is of a stream, and source.archive is none; leave it out")
     made = Run(
         name=table.text("name", check=lambda text: check_id("pipeline name", text)),
         checkpoint=table.text("checkpoint"),
