@@ -56,7 +56,7 @@ _install() {
     local compile=()
     [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || compile=(--no-compile)
     _pip install --quiet ${compile[@]+"${compile[@]}"} --constraint constraints.txt --no-build-isolation \
-        --editable '.[delta,dev,docs,http,lakes,plot,postgres,spark]'
+        --editable '.[connect,delta,dev,docs,http,lakes,plot,postgres,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"
         _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[java]'

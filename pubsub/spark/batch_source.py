@@ -70,7 +70,8 @@ class BatchReader(Asking, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range, on an executor."""
-        assert isinstance(partition, Part)
+        if not isinstance(partition, Part):
+            return iter(())  # Spark's own partition, made where `partitions` returns none: nothing is to be read.
         topic = partition.range.topic
         start, stop = start_of(self.options, topic, "earliest"), stop_of(self.options, topic)
         if not isinstance(start, int) and not isinstance(stop, int):

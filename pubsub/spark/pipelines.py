@@ -51,6 +51,8 @@ _WORKER: Final = re.compile(
 """In Spark's errors of a Python worker that crashed, was killed or did not answer in time."""
 
 _RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
+_PYTHON: Final = re.compile(r"^[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
+"""In Spark's errors: the last line of a traceback of ours, and of one with an exception of Python itself."""
 
 
 class PipelineFailed(PubsubError):
@@ -144,7 +146,10 @@ def complete_path(target: str) -> str:
 
 
 def failure(error: Exception) -> PubsubError:
-    """Return Spark's error as one sentence: our own error from its traceback, or the first line of its own text."""
+    """Return Spark's error as one sentence: the error in a Python worker's traceback, or the first line of its text.
+
+    Errors of Spark Connect have the same text.
+    """
     if isinstance(error, PubsubError):
         return error
     text = str(error)
@@ -155,7 +160,9 @@ def failure(error: Exception) -> PubsubError:
         return PipelineFailed(said, code, transient=code == Unavailable.exit_code)
     if isinstance(error, Py4JNetworkError):
         return PipelineFailed(f"Spark's Java process has ended ({' '.join(text.split()) or 'no reason is known'})")
-    return PipelineFailed(cause(error), transient=_WORKER.search(text) is not None)
+    _, traceback, rest = text.partition("Traceback (most recent call last)")
+    raised = _PYTHON.findall(rest) if traceback else []
+    return PipelineFailed(raised[-1] if raised else cause(error), transient=_WORKER.search(text) is not None)
 
 
 def _exit_code(path: str) -> int:

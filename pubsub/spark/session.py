@@ -18,6 +18,7 @@ from typing import Final
 
 import platformdirs
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from pubsub.errors import ConfigurationError
 from pubsub.spark import workers
@@ -101,8 +102,13 @@ def check(master: str) -> str:
     """Check that Spark can start; return the value for JAVA_HOME, "" if Spark finds a Java by itself.
 
     Raises:
-        ConfigurationError: there is no Java, or the master is not valid.
+        ConfigurationError: there is no Java, the master is not valid, or this process uses Spark Connect.
     """
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        raise ConfigurationError(
+            "this process uses Spark Connect, and a pipeline starts a Spark of its own: run it in another process,"
+            " without SPARK_REMOTE"
+        )
     if not _MASTER.fullmatch(master):
         raise ConfigurationError(f"{master} is not a Spark master; give local[*], spark://HOST:7077, k8s://… or yarn")
     return find_java()
@@ -117,7 +123,8 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
         settings: more of these, with `_` for each dot.
 
     Raises:
-        ConfigurationError: there is no Java, or Spark does not start with these settings.
+        ConfigurationError: there is no Java, Spark does not start with these settings, or this process uses Spark
+            Connect.
     """
     home = check(master)
     if home:

@@ -54,6 +54,7 @@ def test_constraints_pin_all_direct_and_indirect_requirements() -> None:
     extras = project["project"]["optional-dependencies"]
     todo = [
         *wanted,
+        *extras["connect"],
         *extras["delta"],
         *extras["docs"],
         *extras["http"],

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import StreamWriter
 from pubsub.spark.source import StreamReader
 from tests.faults.cluster import SPARK_SECONDS
+from tests.spark.pages import shown
 
 
 class Step:
@@ -135,14 +137,22 @@ class StepDataSource(PubsubDataSource):
         return writer
 
 
+def drawn(frames: Iterator[Any]) -> Iterator[Any]:
+    """Append something to each value that is another one each time."""
+    for frame in frames:
+        yield frame.assign(value=[bytes(value) + b" " + uuid.uuid4().hex.encode() for value in frame["value"]])
+
+
 def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
     """Starts the query; it ends when it has copied all present messages.
 
     Args:
         facts: proxies, subscribe, checkpoint; step, do, batch, directory; shuffle and options of source and sink;
-            further ones of both by their names in `options`; `secret`: the file of the key that is option secretKey;
-            `seconds`: of the trigger, for a query that goes on.
-            Of a Spark of its own: master, conf and log, the level of its log; `explain`: print its plans.
+            `pandas`: values go through a function of it that draws; further options of both by their names in
+            `options`; `secret`: the file of the key that is option secretKey; `seconds`: of the trigger, for a query
+            that goes on.
+            Of a Spark of its own: master, conf and log, the level of its log; `explain`: print its plans, and what SQL
+            says of its source as a view; `pages`: write what the web interface shows to a file of that name.
     """
     spark.dataSource.register(StepDataSource)
     step = json.dumps({name: facts[name] for name in ("step", "do", "batch", "directory") if name in facts})
@@ -164,11 +174,16 @@ def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
     if facts.get("shuffle"):
         rows = rows.repartition(int(facts["shuffle"]))
     chosen = rows.selectExpr("value") if "topic" in facts else rows.selectExpr("concat(topic, '.copy') topic", "value")
+    if facts.get("pandas"):
+        chosen = chosen.mapInPandas(drawn, chosen.schema)
     writer = chosen.writeStream.format("stepping").option("proxies", facts["proxies"]).option("step", step)
     if "topic" in facts:
         writer = writer.option("topic", facts["topic"])
     if facts.get("explain"):
         rows.explain(extended=True)
+        rows.createOrReplaceTempView("rows")
+        for statement in ("DESCRIBE EXTENDED rows", "EXPLAIN EXTENDED SELECT * FROM rows", "SHOW VIEWS"):
+            print(statement, spark.sql(statement).collect())
     writer = writer.options(**both).option("checkpointLocation", facts["checkpoint"])
     if "seconds" in facts:
         return writer.trigger(processingTime=f"{facts['seconds']} seconds").start()
@@ -191,6 +206,10 @@ def main() -> None:
     if facts.get("explain"):
         query.explain(extended=True)
         print(query.lastProgress)
+    if facts.get("pages"):
+        address = spark.sparkContext.uiWebUrl
+        assert address is not None
+        (Path(facts["directory"]) / "pages").write_text(json.dumps(shown(address)))
     print("ended", flush=True)
 
 

@@ -48,20 +48,24 @@ def below(*paths: Path) -> bytes:
 
 
 def test_the_secret_key_of_a_query_is_shown_nowhere(broker: KeyedBroker, tmp_path: Path) -> None:
-    """Not in its checkpoint, its plans, Spark's event log and log; another option is."""
+    """Not in its checkpoint, its plans, Spark's event log, log and web interface, or SQL's words; another option is."""
     pair = broker.make("client", "spark-nightly", *RIGHTS)
     broker.put("t", numbers(0, 3000))
     events = tmp_path / "events"
     events.mkdir()
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    conf |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     given = facts(
         broker, tmp_path, options={"clientId": "spark-nightly"}, secret=broker.file("spark-nightly"), explain=True,
-        log="DEBUG", conf=conf, records=2000,
+        pages=True, log="DEBUG", conf=conf, records=2000,
     )  # fmt: skip
     driver = Process("driver", tmp_path, ["-m", "tests.spark.query", json.dumps(given)]).start()
     assert driver.wait(SPARK_SECONDS) == 0, driver.errors.read_text()[-2000:]
     assert Counter(broker.records("t.copy")) == Counter(numbers(0, 3000))
-    shown = below(tmp_path / "checkpoint", events, driver.output, driver.errors)
+    pages = json.loads((tmp_path / "pages").read_text())
+    assert any(page.startswith("SQL/execution/") and "stepping" in text for page, text in pages.items())
+    assert "spark.eventLog.dir" in pages["environment/"]
+    shown = below(tmp_path / "checkpoint", events, driver.output, driver.errors, tmp_path / "pages")
     assert all((tmp_path / "checkpoint" / name).is_dir() for name in ("offsets", "commits"))
     assert b"spark-nightly" in driver.output.read_bytes()
     assert b"SparkListenerSQLExecutionStart" in below(events)

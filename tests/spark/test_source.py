@@ -8,6 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from pubsub.base.limits import OFFSET_BITS
@@ -289,6 +290,14 @@ def test_a_batch_with_a_subscription_reads_from_its_position(broker: Broker) -> 
     other.commit({"t": start["t"].split(".")[0] + ".6"})
     reader = batch(broker, subscription="x")
     assert values(reader, reader.partitions()) == numbers(6, 10)
+
+
+def test_a_batch_of_a_topic_without_messages_has_no_rows(broker: Broker) -> None:
+    """Spark gives a reader without parts one of its own."""
+    broker.put("t", numbers(0, 10))
+    reader = batch(broker, startingOffsets="latest")
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
 
 
 # Errors, each one sentence
