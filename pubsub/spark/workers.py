@@ -18,6 +18,7 @@ import os
 import runpy
 import shlex
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -39,39 +40,48 @@ def python() -> str:
     """Return the Python for Spark's workers on this machine: a script, or this Python where no script can be run."""
     place = Path(platformdirs.user_cache_dir("pirate-pubsub")) / "python"
     with contextlib.suppress(OSError):
-        script = write_script(place / hashlib.sha256(sys.executable.encode()).hexdigest()[:16])
+        name = hashlib.sha256(sys.executable.encode()).hexdigest()[:16]
+        script = write_script(place / name, sys.executable, "-m", __name__)
         if os.access(script, os.X_OK):  # Not on a file system that executes nothing.
             return str(script)
     return sys.executable
 
 
-def write_script(place: Path) -> Path:
-    """Write the script at a place, whose directory is made; return it.
+def write_script(place: Path, *words: str) -> Path:
+    """Write a script that runs a command with its arguments, at a place whose directory is made; return it.
 
     Raises:
         OSError: it cannot be written.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_suffix(f".{os.getpid()}")
-    fresh.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {__name__} "$@"\n', encoding="utf-8")
+    fresh.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(place)  # Two processes that start together write the same content.
     return place
 
 
+def is_zip(path: str) -> bool:
+    """Return True if an entry of the module path is PySpark's zip file."""
+    return path.endswith(f"{os.sep}{ZIP}")
+
+
 def leave_zip() -> None:
     """Take PySpark from where it is installed, if it is installed outside the zip file."""
     given = list(sys.path)
-    sys.path[:] = [path for path in given if not path.endswith(f"{os.sep}{ZIP}")]
+    sys.path[:] = [path for path in given if not is_zip(path)]
     if find_spec("pyspark") is None:
         sys.path[:] = given
 
 
-def load(module: str) -> None:
-    """Import a worker's modules before the fork. An import that fails is left to the worker, which reports it."""
+def load(*modules: str) -> None:
+    """Import these and the modules of source and sink before a fork.
+
+    An import that fails is left to the worker, which reports it.
+    """
     given = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # Otherwise NumPy starts threads, which a fork loses.
-    for each in (module, *LOADED):
+    for each in (*modules, *LOADED):
         with contextlib.suppress(Exception):
             importlib.import_module(each)
     os.environ.pop("OPENBLAS_NUM_THREADS")
@@ -86,7 +96,12 @@ def main() -> None:
     if words[:1] != ["-m"]:  # Spark also asks this Python for its version.
         os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - the same interpreter.
     leave_zip()
-    sys.argv = words[1:]
+    run(words)
+
+
+def run(words: Sequence[str]) -> None:
+    """Run `python WORDS…`, which are `-m`, a module and its arguments."""
+    sys.argv = list(words[1:])
     if words[1] == DAEMON:
         load(words[2])
     runpy.run_module(words[1], run_name="__main__", alter_sys=True)

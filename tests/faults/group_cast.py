@@ -126,7 +126,7 @@ class Cast:
                     self.start(hand)
             for hand in self.hands:
                 if hand.on:
-                    until(lambda hand=hand: len(hand.process.lines("joined")) == len(TOPICS), f"{hand.name} joins")
+                    self._joined(hand)
         except BaseException:
             self.__exit__()
             raise
@@ -136,6 +136,20 @@ class Cast:
 
     def __exit__(self, *_: object) -> None:
         self.members.__exit__()
+
+    def _joined(self, hand: Hand) -> None:
+        """Wait until a member has joined its groups; a failure tells of the member and of the servers."""
+
+        def joined() -> bool:
+            code = hand.process.running.poll()
+            assert code is None, f"{hand.name} ended with {code}: {hand.process.errors.read_text()[-2000:]}"
+            return len(hand.process.lines("joined")) == len(TOPICS)
+
+        try:
+            until(joined, f"{hand.name} joins")
+        except AssertionError as error:
+            said = f"{hand.process.output.read_text()!r} {hand.process.errors.read_text()[-2000:]}"
+            raise AssertionError(f"{error}; it said {said}; the servers know {self.facts()}") from None
 
     # Groups
 

@@ -28,6 +28,17 @@ QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
 """What Java says of an archive it says on standard output, where Spark's own scripts read."""
 
 SECONDS: Final = 600.0
+FEW_ROWS: Final = {
+    # Compiling the plans costs a third of an audit of few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # On a local disk this does the same as Spark's other class, which starts a process `readlink` four times a file.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Settings of a session whose queries have few rows. The commands that tests start have those of the product."""
 
 
 def place() -> Path:

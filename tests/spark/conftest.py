@@ -27,28 +27,23 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture(scope="session", autouse=True)
 def _classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Every Java that is started here takes its classes from the archive, where scripts/test has made it."""
-    from pubsub.spark.workers import write_script
+    from tests.spark import worker_server
     from tests.spark.classes import options
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", options())
-        patch.setenv("PYSPARK_PYTHON", str(write_script(tmp_path_factory.mktemp("workers") / "python")))
+        patch.setenv("PYSPARK_PYTHON", str(worker_server.write_script(tmp_path_factory.mktemp("workers") / "python")))
+        patch.setenv(worker_server.PLACE, "")
+        worker_server.start()
         yield
 
 
 @pytest.fixture(scope="session")
 def session(_classes: None) -> Iterator[Any]:
-    """One Spark for all tests: it takes longer to start than most of them to run.
-
-    It compiles no code for its plans, which costs a third of an audit of few rows. Drivers of their own compile.
-    """
+    """One Spark for all tests: it takes longer to start than most of them to run."""
     from pubsub.spark.session import start
+    from tests.spark.classes import FEW_ROWS
 
-    made = start(
-        "local[2,4]",
-        spark_sql_streaming_checkpoint_fileChecksum_enabled="false",
-        spark_sql_codegen_wholeStage="false",
-        spark_sql_codegen_factoryMode="NO_CODEGEN",
-    )
+    made = start("local[2,4]", FEW_ROWS)
     yield made
     made.stop()

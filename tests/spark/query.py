@@ -192,9 +192,10 @@ def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
 
 def main() -> None:
     from pubsub.spark.session import start as start_session
+    from tests.spark.classes import FEW_ROWS
 
     facts = json.loads(sys.argv[1])
-    spark = start_session(facts.get("master", "local[2,4]"), facts.get("conf"))
+    spark = start_session(facts.get("master", "local[2,4]"), facts.get("conf", FEW_ROWS))
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     (Path(facts["directory"]) / "pids").write_text(json.dumps([jvm, os.getpid()]))
     if "log" in facts:

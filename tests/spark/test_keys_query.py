@@ -57,7 +57,7 @@ def test_the_secret_key_of_a_query_is_shown_nowhere(broker: KeyedBroker, tmp_pat
     conf |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     given = facts(
         broker, tmp_path, options={"clientId": "spark-nightly"}, secret=broker.file("spark-nightly"), explain=True,
-        pages=True, log="DEBUG", conf=conf, records=1000,
+        pages=True, log="DEBUG", conf=conf, records=2000,
     )  # fmt: skip
     driver = Process("driver", tmp_path, ["-m", "tests.spark.query", json.dumps(given)]).start()
     assert driver.wait(SPARK_SECONDS) == 0, driver.errors.read_text()[-2000:]

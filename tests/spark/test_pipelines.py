@@ -87,11 +87,18 @@ def test_an_archive_continues_and_has_each_message_once(broker: Broker, run: Run
 
 
 def test_a_pipeline_ends_by_sigterm_and_reports_its_work(
-    broker: Broker, driver: Callable[..., Process], run: Run, session: Any, tmp_path: Path
+    broker: Broker,
+    driver: Callable[..., Process],
+    run: Run,
+    session: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     to = tmp_path / "archive"
     broker.put("a", numbers(0, 100))
-    process = driver("archive", "a", "--to", str(to), "--every", "0")
+    with monkeypatch.context() as patch:
+        patch.delenv("PYSPARK_PYTHON")  # Its workers are those of a user's pipeline, not those of tests.
+        process = driver("archive", "a", "--to", str(to), "--every", "0")
     until((to / "_spark_metadata" / "0").exists, "the first batch is written", SPARK_SECONDS)
     broker.put("a", numbers(100, 130))
     until((to / "_spark_metadata" / "1").exists, "the second batch is written", SPARK_SECONDS)

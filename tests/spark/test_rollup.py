@@ -61,7 +61,7 @@ def test_closed_and_open_windows_together_equal_a_count_in_python(
     words = ("rollup", "t", "--window", "1h", "--by", "kind", "--time", "at", "--watermark", "2h", "--to", str(to))
     for first, stop in ((0, 400), (400, 600)):
         broker.put("t", as_json(rows[first:stop]))
-        facts = run(*words, "--once", "--batch", "150", "--plot", str(drawn))
+        facts = run(*words, "--once", "--batch", "200", "--plot", str(drawn))
         assert (facts["messages"], facts["untimed"], facts["late"]) == (stop - first, 0, 0)
         assert in_files(session, to / "closed", to / "open") == hours(rows[:stop])
         latest = max(row["at"] for row in rows[:stop]) - 2 * HOUR
