@@ -32,6 +32,8 @@ SMALL: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Keep topics as text: `17` is not a number, and `topic=2026-01-01` is not a date.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # As many rows at a time as one staged piece of a sink has (`arrow.STAGE_ROWS`).
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
 }
 """Settings for one machine with few cores."""
 
