@@ -80,7 +80,7 @@ def columns_read(made: Definition) -> str:
     if not (made.parse or made.columns):
         return HEADED_SCHEMA if made.headers else SCHEMA
     text = " ".join((made.where, *made.columns.values())).lower()
-    every = "*" in text or re.search(rf"\b{MESSAGE}\b(?!\.\w)", text)
+    every = re.search(rf"\*|identifier|\b{MESSAGE}\b(?!\.\w)", text)  # `identifier` takes a name from any text.
     needed = {"stamp"}  # The date is made of it.
     if made.parse is not None:
         needed |= {"value", "topic", "message_id"} if made.parse.unparsed == FAIL else {"value"}
