@@ -147,13 +147,14 @@ class Defined:
         if made.target.directory:
             archiving.tidy(spark, made.target.directory, checkpoint)
         when = {"once": self.once, "seconds": made.run.every}
-        rows = pipelines.source(spark, place, made.topics, name, made.run.batch, defined.columns_read(made))
+        written = (made.target.directory, checkpoint)
+        rows = pipelines.source(spark, place, made.topics, name, made.run.batch, defined.columns_read(made), written)
         found = defined.result(rows, made, Problems())
         writer = defined.target_writer(spark, found, made, place)
         queries = [pipelines.begin(writer, name, checkpoint, **when)]  # type: ignore[arg-type]
         if made.parse is not None and made.parse.unparsed == DEAD:
             other = unparsed_name(name)
-            rows = pipelines.source(spark, place, made.topics, other, made.run.batch, defined.AS_PUT)
+            rows = pipelines.source(spark, place, made.topics, other, made.run.batch, defined.AS_PUT, (checkpoint,))
             writer = defined.to_topic(defined.unparsed(rows, made.parse), made.parse.dead_topic, place)
             try:
                 queries.append(pipelines.begin(writer, other, f"{checkpoint}/{UNPARSED}", **when))  # type: ignore[arg-type]

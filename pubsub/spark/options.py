@@ -64,6 +64,7 @@ class SourceOptions:
         fail_on_data_loss: end the query if records are lost.
         columns: names of the columns of a row.
         take_over: continue a subscription that belongs to another query's checkpoint.
+        sync_directories: directories of the driver's host that are synced before records are acknowledged.
     """
 
     proxies: tuple[str, ...]
@@ -85,6 +86,7 @@ class SourceOptions:
     delay_max: float = DELAY_SECONDS
     part_records_max: int = 0
     partitions_default: int = 0
+    sync_directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,7 @@ _SOURCE: Final = _COMMON | {
     "failondataloss",
     "includeheaders",
     "takeover",
+    "syncdirectories",
 }
 _EARLIER: Final = {"maxoffsetspertrigger": "maxrecordsperbatch", "maxbytespertrigger": "maxbytesperbatch"}
 """Names of options in earlier releases, by present name; they keep working."""
@@ -133,6 +136,7 @@ _EARLIER: Final = {"maxoffsetspertrigger": "maxrecordsperbatch", "maxbytespertri
 _STREAM: Final = {
     "groupidprefix": "spark.read keeps no position",
     "takeover": "spark.read acknowledges nothing",
+    "syncdirectories": "spark.read acknowledges nothing",
     "minoffsetspertrigger": "spark.read has one batch",
     "maxtriggerdelay": "spark.read has one batch",
 }
@@ -162,6 +166,7 @@ _SPELT: Final = {
         "endingOffsets",
         "endingTimestamp",
         "groupIdPrefix",
+        "syncDirectories",
         "maxOffsetsPerTrigger",
         "maxBytesPerTrigger",
         "minOffsetsPerTrigger",
@@ -232,7 +237,26 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         fail_on_data_loss=_flag(given, "failondataloss", default=True),
         columns=(*COLUMNS, "headers") if _flag(given, "includeheaders", default=False) else COLUMNS,
         take_over=_flag(given, "takeover", default=False),
+        sync_directories=_directories(given.get("syncdirectories", "")),
     )
+
+
+def _directories(given: str) -> tuple[str, ...]:
+    """Return the paths in a JSON list, or the only path.
+
+    Raises:
+        ConfigurationError: one of them is no absolute path.
+    """
+    try:
+        paths = json.loads(given) if given.startswith("[") else [given] if given else []
+    except ValueError:
+        paths = [given]
+    for path in paths:
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise ConfigurationError(
+                f"option syncDirectories is {given}; give an absolute path, or a JSON list of these"
+            )
+    return tuple(paths)
 
 
 def _check_kind(given: Mapping[str, str], *, stream: bool) -> None:

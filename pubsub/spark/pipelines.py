@@ -30,7 +30,7 @@ from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.identity import NOBODY, Identity
 from pubsub.spark.ranges import Topics
 from pubsub.spark.session import cause, start
-from pubsub.spark.storage import open_storage
+from pubsub.spark.storage import is_local, open_storage
 
 IDENTITY: Final = "pipeline.json"
 """File in a checkpoint that names its pipeline."""
@@ -256,8 +256,9 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
 
 
 def source(
-    spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int, columns: str = SCHEMA
-) -> DataFrame:
+    spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int, columns: str = SCHEMA,
+    written: Sequence[str] = (),
+) -> DataFrame:  # fmt: skip
     """Return topics as a stream that begins with the stored messages.
 
     A source in Python does not see the cluster, so its number of tasks for a batch is given to it.
@@ -266,11 +267,15 @@ def source(
         name: name of the durable subscription.
         records: maximum records of one micro-batch; 0 for no limit.
         columns: the schema; each column that is left out saves time.
+        written: the directories that the query writes, its checkpoint too; local ones are on the disk before records
+            are acknowledged.
     """
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
     options |= {"maxOffsetsPerTrigger": str(records)} | place.options
     options |= {"defaultPartitions": str(spark.sparkContext.defaultParallelism)}
     options |= {"takeOver": "true"} if place.take_over else {}
+    local = [path for path in written if path and is_local(path)]
+    options |= {"syncDirectories": json.dumps(local)} if local else {}
     return spark.readStream.format("pubsub").schema(columns).options(**options).load()
 
 

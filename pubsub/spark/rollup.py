@@ -114,7 +114,7 @@ def to_directory(
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup that writes its windows to Parquet files in `to/closed`."""
-    counts = what.counted(source(spark, place, [topic], name, records, READ))
+    counts = what.counted(source(spark, place, [topic], name, records, READ, (to, checkpoint)))
     writer = counts.writeStream.format("parquet").option("path", f"{to}/{CLOSED}")
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 
@@ -124,7 +124,7 @@ def to_topic(
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup that puts its windows to a topic as JSON messages."""
-    counts = as_messages(what.counted(source(spark, place, [topic], name, records, READ)))
+    counts = as_messages(what.counted(source(spark, place, [topic], name, records, READ, (checkpoint,))))
     writer = counts.writeStream.format("pubsub").options(topic=to, sink="rollup", **place.options)
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 

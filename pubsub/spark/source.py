@@ -50,6 +50,7 @@ from pubsub.spark.ranges import (
 )
 from pubsub.spark.reading import Part, parts_of, read_part
 from pubsub.spark.starts import start_of
+from pubsub.spark.syncing import Directories
 
 _log: Final = logging.getLogger("pubsub.spark")
 
@@ -67,6 +68,7 @@ class StreamReader(Asking, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, Any] | None = None
         self._own_name: dict[str, str] = {}
         self._acknowledged: dict[str, tuple[str, int]] = {}
+        self._written = Directories(options.sync_directories)
         self._taken_over: set[str] = set()
         self._fresh = random.SystemRandom().randrange(1, NUMBER_MAX)
         """Token for a checkpoint without one."""
@@ -301,9 +303,13 @@ class StreamReader(Asking, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _acknowledge(self, offset: Mapping[str, str]) -> None:
         token = read_token(offset)
-        for topic, position in read_offsets(offset).items():
-            if self._acknowledged.get(topic) == (offset[topic], token):
-                continue
+        upto = {
+            topic: position for topic, position in read_offsets(offset).items()
+            if self._acknowledged.get(topic) != (offset[topic], token)
+        }  # fmt: skip
+        if upto:
+            self._written.sync()
+        for topic, position in upto.items():
             try:
                 self._acknowledge_one(topic, position, token)
                 self._acknowledged[topic] = offset[topic], token

@@ -75,6 +75,7 @@ def test_a_file_without_fields_is_an_archive_or_a_copy(
     run: Run,  # noqa: F811
     session: Any,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker.put("a", numbers(0, 50))
     (tmp_path / "copy.toml").write_text(
@@ -82,7 +83,17 @@ def test_a_file_without_fields_is_an_archive_or_a_copy(
     )
     assert run("run", "copy.toml", "--once")["messages"] == 50
     assert broker.records("b") == numbers(10, 50)
+    source, written = pipelines.source, []
+
+    def sourced(*given: Any) -> Any:
+        written.append(given[-1])
+        return source(*given)
+
+    monkeypatch.setattr(pipelines, "source", sourced)
     run("archive", "a", "--to", "lake", "--once")
+    assert written == [(str(tmp_path / "lake"), str(tmp_path / "lake" / "_checkpoint"))], (
+        "synced before it is confirmed"
+    )
     broker.put("a", numbers(50, 60))
     (tmp_path / "lake.toml").write_text('[source]\ntopics = ["a"]\n[target]\ndirectory = "lake"\n')
     assert run("run", "lake.toml", "--once")["messages"] == 10, "it continues the command's archive"
