@@ -83,7 +83,7 @@ class Scale:
     """The processes of a run.
 
     Args:
-        directory: where everything lives.
+        directory: where everything lives; it is made.
         rows: rows in both topics together.
         seed: of the faults.
         batch: most rows of a micro-batch.
@@ -92,6 +92,7 @@ class Scale:
     def __init__(self, directory: Path, rows: int, seed: int, batch: int) -> None:
         self.directory, self.rows, self.batch = directory, rows, batch
         self.chance = random.Random(seed)
+        directory.mkdir(parents=True)
         self.members = Members(directory, seed, clients=False, heartbeat=1.0, disk_bytes=8 << 30)
         self.cluster = self.members.cluster
         self.put_rows = 0
@@ -342,7 +343,6 @@ def main() -> None:
         return
     if words.dir is None:
         parser.error("--dir names the directory, which must not exist")
-    words.dir.mkdir(parents=True)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     began = time.monotonic()
     scale = Scale(words.dir, words.rows, words.seed, words.batch)
