@@ -54,4 +54,5 @@ class Replayed:
                 made_of=lambda rows: defined.as_messages(defined.result(rows, made, Problems()), made),
             )  # fmt: skip
         facts = {"pipeline": "replay", "directory": made.archive, "to": to, "checkpoint": checkpoint}
-        return facts | figures(totals), f"{sentence(totals)} put to {to}"
+        done = "read, and the selected ones put" if made.where or made.parse else "put"
+        return facts | figures(totals), f"{sentence(totals)} {done} to {to}"
