@@ -274,7 +274,7 @@ def source(
     options |= {"maxOffsetsPerTrigger": str(records)} | place.options
     options |= {"defaultPartitions": str(spark.sparkContext.defaultParallelism)}
     options |= {"takeOver": "true"} if place.take_over else {}
-    local = [path for path in written if path and is_local(path)]
+    local = [complete_path(path) for path in written if path and is_local(path)]
     options |= {"syncDirectories": json.dumps(local)} if local else {}
     return spark.readStream.format("pubsub").schema(columns).options(**options).load()
 

@@ -10,39 +10,31 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+from pubsub.client.files import sync
 from pubsub.errors import StorageError
 
 MARGIN_SECONDS: Final = 10.0
 """Maximum difference between a file's times and the clock, such as of a network's file server."""
 
 
-def sync_file(path: str) -> None:
-    """Bring a file, or the names in a directory, onto the disk; one that was removed meanwhile is left out.
-
-    Raises:
-        OSError: the disk fails.
-    """
-    with suppress(FileNotFoundError):
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+LEFT_OUT: Final = (FileNotFoundError, PermissionError)
+"""Errors of a file that was removed meanwhile, or that another user has closed to this one, such as `lost+found`."""
 
 
 class Directories:
     """Directories with everything below them.
 
     Args:
-        paths: of the directories; one that does not exist yet is left out.
+        paths: of the directories. Each file that does not exist, or may not be read, is left out.
         clock: seconds since 1970, as of files' times.
         sync: syncs one path.
     """
 
     def __init__(
-        self, paths: Sequence[str], clock: Callable[[], float] = time.time, sync: Callable[[str], None] = sync_file
+        self, paths: Sequence[str], clock: Callable[[], float] = time.time, sync: Callable[[Path], None] = sync
     ) -> None:
         self._paths, self._clock, self._sync = tuple(paths), clock, sync
         self._since = float("-inf")
@@ -57,7 +49,8 @@ class Directories:
         for path in self._paths:
             try:
                 for changed in self._changed(path):
-                    self._sync(changed)
+                    with suppress(*LEFT_OUT):
+                        self._sync(Path(changed))
             except OSError as error:
                 raise StorageError(path, f"cannot be written to the disk: {error.strerror}") from error
         self._since = began - MARGIN_SECONDS
@@ -67,15 +60,15 @@ class Directories:
         try:
             with os.scandir(path) as entries:
                 held = list(entries)
-        except FileNotFoundError:
+        except LEFT_OUT:
             return
         for entry in held:
-            with suppress(FileNotFoundError):
+            with suppress(*LEFT_OUT):
                 if entry.is_dir(follow_symlinks=False):
                     yield from self._changed(entry.path)
                 elif entry.is_file(follow_symlinks=False) and self._is_new(entry.stat()):
                     yield entry.path
-        with suppress(FileNotFoundError):
+        with suppress(*LEFT_OUT):
             if self._is_new(os.stat(path)):
                 yield path
 

@@ -48,7 +48,7 @@ def python() -> str:
 
 
 def write_script(place: Path, *words: str) -> Path:
-    """Write a script that runs a command with its arguments, at a place whose directory is made; return it.
+    """Write a script that runs a command with its arguments, and make its directory; return it.
 
     Raises:
         OSError: it cannot be written.
@@ -77,10 +77,10 @@ def leave_zip() -> None:
 def load(*modules: str) -> None:
     """Import these and the modules of source and sink before a fork.
 
-    An import that fails is left to the worker, which reports it.
+    The worker repeats an import that fails, and reports it.
     """
     given = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # Otherwise NumPy starts threads, which a fork loses.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # Otherwise NumPy starts threads, and a fork loses them.
     for each in (*modules, *LOADED):
         with contextlib.suppress(Exception):
             importlib.import_module(each)
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> None:
-    """Run `python WORDS…`, which are `-m`, a module and its arguments."""
+    """Run `python WORDS…`; the words are `-m`, a module and its arguments."""
     sys.argv = list(words[1:])
     if words[1] == DAEMON:
         load(words[2])

@@ -1,8 +1,8 @@
-"""A server with a standby, a plain server, proxies, and members of four consumer groups: whom `group_rounds.py` hits.
+"""A server with a standby, a plain server, proxies, and members of four consumer groups, for `group_rounds.py`.
 
 Two groups share a topic: one that never gives a claim up (`strict`: on_lost="wait", and no operator), and an `open` one
 whose claims are given up, by itself or by an operator. One topic has shared groups, the other keyed ones. A member is a
-process that works for both strict groups, or for both open ones. `group_audit.py` says what is written down.
+process that works for both strict groups, or for both open ones. `group_audit.py` describes the records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ POLICIES: Final = ("redeliver", "operator")
 
 @dataclass(slots=True)
 class Group:
-    """A group, and what the auditor must know of it."""
+    """A group, and the facts for the auditor."""
 
     topic: str
     name: str
@@ -80,7 +80,7 @@ class Group:
 
 @dataclass(slots=True)
 class Hand:
-    """A member: its process, and what it is started with."""
+    """A member: its process and its arguments."""
 
     name: str
     side: str
@@ -290,7 +290,7 @@ class Cast:
     # The end of a round
 
     def facts(self) -> dict[str, GroupFacts]:
-        """What the server says of each group; a group that it cannot tell of is not there."""
+        """Return the server's facts about each group; a group without facts is not there."""
         found: dict[str, GroupFacts] = {}
         for topic in TOPICS:
             with suppress(PubsubError):

@@ -42,10 +42,20 @@ def test_orders_become_rows_of_a_delta_table_and_other_messages_go_to_their_topi
     broker: Broker,
     run: Run,  # noqa: F811
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    source, written = pipelines.source, []
+
+    def sourced(*given: Any) -> Any:
+        written.append(given[-1])
+        return source(*given)
+
+    monkeypatch.setattr(pipelines, "source", sourced)
     broker.put("orders", [*map(order, range(4)), *OTHERS, order(4, total=-1), order(5, country=None)])
     facts = run("run", str(PIPELINES / "orders.toml"), "--once")
     assert (facts["messages"], facts["unparsed"]) == (6 + len(OTHERS), len(OTHERS))
+    lake = str(tmp_path / "lake" / "orders")
+    assert written == [(lake, f"{lake}/_checkpoint"), (f"{lake}/_checkpoint",)], "synced before it is confirmed"
     assert Counter(broker.records("orders.unparsed")) == Counter(OTHERS)
     broker.put("orders", [order(6), OTHERS[0]])
     assert run("run", str(PIPELINES / "orders.toml"), "--once")["messages"] == 2

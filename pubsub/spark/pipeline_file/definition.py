@@ -19,7 +19,7 @@ FAIL: Final = "fail"
 DROP: Final = "drop"
 DEAD: Final = "dead-topic"
 UNPARSED: Final = (FAIL, DROP, DEAD)
-"""What happens to a message that does not have the fields."""
+"""Treatments of a message that does not have the fields."""
 
 FORMATS: Final = ("parquet", "delta")
 JSON: Final = "json"
@@ -102,7 +102,7 @@ class Definition:
     """A pipeline: source → parse → select → window → target.
 
     Attributes:
-        archive: directory of an archive, which is put back to a topic; `topics` are then those of it, or all. "" for
+        archive: directory of an archive to put back to a topic; `topics` are then those of it, or all. "" for
             none.
     """
 
@@ -279,7 +279,7 @@ def _target(root: Table, problems: Problems, plain: bool) -> Target:
 
 
 def _check_replay(made: Definition, problems: Problems) -> None:
-    """Check what a replay of an archive can do: it is no stream, and puts to a topic."""
+    """Check the limits of a replay of an archive: it is no stream, and puts to a topic."""
     if made.target.directory:
         problems.add("target.directory", "cannot be the target of source.archive; give target.topic")
     if made.window is not None:
